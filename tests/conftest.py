@@ -1,0 +1,37 @@
+"""What every test may ask for, and the rule that CI skips nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_CHECKOUT = Path(__file__).resolve().parent.parent
+_skipped: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real logs and oracle data that lies beside some checkouts."""
+    folder = Path(os.environ.get("HPUWATCH_SHARED", _CHECKOUT.parent / "shared"))
+    if not (folder / "corpus").is_dir():
+        pytest.skip("the shared folder with real logs is not beside this checkout")
+    return folder
+
+
+@pytest.fixture
+def checkout() -> Path:
+    """The root of this checkout."""
+    return _CHECKOUT
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped:
+        _skipped.append(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With HPUWATCH_NO_SKIP set, a skipped test is a failed run."""
+    if _skipped and os.environ.get("HPUWATCH_NO_SKIP"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
