@@ -9,7 +9,7 @@
     ├── ConfigError        a setting is wrong, mend the configuration: exit 78
     │   └── RuleError      a rule file is wrong, the old rules stay in force
     ├── RuntimeBootError   the server died before it was ready
-    ├── StudyBroken        the stored study can't be continued
+    ├── StudyBroken        the stored study can't be continued: exit 65
     └── ExtraMissing       an optional dependency is not installed: exit 78
 
 Expected outcomes (a line that matches no rule, a trial that failed) are values, not
@@ -78,3 +78,5 @@ class RuntimeBootError(HpuwatchError):
 
 class StudyBroken(HpuwatchError):  # noqa: N818  names the state that the caller must handle
     """A stored study can't be continued."""
+
+    exit_code = 65

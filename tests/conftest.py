@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no failure: examples have no deadline of their own.
+settings.register_profile("hpuwatch", deadline=None)
+settings.load_profile("hpuwatch")
 
 _CHECKOUT = Path(__file__).resolve().parent.parent
 _skipped: list[str] = []

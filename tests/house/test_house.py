@@ -47,7 +47,7 @@ def test_the_keeper_stays_slim(checkout: Path) -> None:
         text=True,
         check=True,
     )
-    assert not {"hpuwatch", "pydantic", "yaml", "typing"} & set(said.stdout.split())
+    assert not {"hpuwatch", "pydantic", "yaml", "site"} & set(said.stdout.split())
 
 
 def test_no_path_of_a_machine_and_no_index_address_in_the_project(
