@@ -1,0 +1,3 @@
+"""Composition: reads files and environment, builds objects, knows everybody."""
+
+from __future__ import annotations

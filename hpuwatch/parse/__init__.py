@@ -1,0 +1,3 @@
+"""Lines to events: header, rules, matching, multi-line records."""
+
+from __future__ import annotations

@@ -1,0 +1,97 @@
+"""A whole log: a file, a compressed file or standard input."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from hpuwatch.errors import InputError, MissingFileError
+from hpuwatch.records import Line
+from hpuwatch.source.assemble import Assembler
+from hpuwatch.source.envelope import Unwrapper
+
+_CHUNK = 256 * 1024
+_GZIP_MAGIC = b"\x1f\x8b"
+_SAMPLE = 64 * 1024
+_MOST_STRANGE = 0.1  # of the characters; a log in a wrong encoding stays below it
+_CONTROLS = set("\t\n\r\b\f\x1b")  # those that logs do hold
+_BLANK = b"\0 \t\r\n"
+
+
+def read_lines(path: str) -> Iterator[Line]:
+    """Yield the pieces of a log, its collector's envelope taken off.
+
+    Args:
+        path: a file, plain or gzip (told by its first bytes), or ``-`` for standard input.
+
+    Raises:
+        MissingFileError: the file doesn't exist or can't be opened.
+        InputError: it is empty, binary, a folder or a broken gzip file.
+    """
+    with ExitStack() as stack:
+        stream = _opened(path, stack)
+        name = "standard input" if path == "-" else path
+        assembler, unwrapper = Assembler(), Unwrapper()
+        for chunk in _chunks(stream, name):
+            for line in assembler.feed(chunk):
+                yield from unwrapper.feed(line)
+        for line in assembler.close():
+            yield from unwrapper.feed(line)
+        yield from unwrapper.close()
+
+
+def _opened(path: str, stack: ExitStack) -> BinaryIO:
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        stream = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115  the stack closes it
+    except IsADirectoryError as error:
+        raise InputError(f"{path} is a folder: name a log file in it") from error
+    except OSError as error:
+        raise MissingFileError(
+            f"{path} can't be opened ({error.strerror}): check the name and its "
+            "permissions"
+        ) from error
+    if stream.peek(2)[:2] == _GZIP_MAGIC:
+        unpacked = stack.enter_context(gzip.GzipFile(fileobj=stream))
+        return cast("BinaryIO", unpacked)
+    return stream
+
+
+def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield the bytes, having seen that the first of them are text."""
+    sample, checked = b"", False
+    try:
+        while chunk := stream.read(_CHUNK):
+            if not checked:
+                sample += chunk
+                if not sample.strip(_BLANK):
+                    continue
+                _check_text(sample.lstrip(_BLANK)[:_SAMPLE], name)
+                chunk, checked = sample, True
+            yield chunk
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(
+            f"{name} is a broken gzip file ({error}): unpack what can be saved with "
+            "zcat and read that"
+        ) from error
+    except IsADirectoryError as error:
+        raise InputError(f"{name} is a folder: name a log file in it") from error
+    if not checked:
+        raise InputError(f"{name} is empty: there is no log in it")
+
+
+def _check_text(sample: bytes, name: str) -> None:
+    # A file that was truncated while it was written to has NULs and is still a log.
+    text = sample.replace(b"\0", b"").decode("utf-8", "replace")
+    strange = sum(
+        character == "\ufffd" or (character < " " and character not in _CONTROLS)
+        for character in text
+    )
+    if strange > _MOST_STRANGE * len(text):
+        raise InputError(f"{name} is binary, not a log: name the server's text output")

@@ -1,0 +1,102 @@
+"""The assembler gives the same pieces, however the bytes are cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpuwatch.records import Line
+from hpuwatch.source.assemble import LONGEST, Assembler
+
+pytestmark = pytest.mark.unit
+
+# Mostly line ends, so that every neighbourhood of them occurs; a character of several bytes.
+STREAMS = st.lists(
+    st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b"bar 3%", "█".encode(), b"\xff"]),
+    max_size=30,
+).map(b"".join)
+
+
+def whole(data: bytes) -> list[Line]:
+    assembler = Assembler()
+    return assembler.feed(data) + assembler.close()
+
+
+def in_chunks(data: bytes, cuts: list[int]) -> list[Line]:
+    assembler = Assembler()
+    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    pieces: list[Line] = []
+    for start, end in pairwise(bounds):
+        pieces += assembler.feed(data[start:end])
+    return pieces + assembler.close()
+
+
+@given(STREAMS, st.lists(st.integers(0, 120), max_size=8))
+def test_random_cuts_change_nothing(data: bytes, cuts: list[int]) -> None:
+    assert in_chunks(data, cuts) == whole(data)
+
+
+@given(STREAMS)
+def test_byte_by_byte_changes_nothing(data: bytes) -> None:
+    assert in_chunks(data, list(range(len(data)))) == whole(data)
+
+
+@given(STREAMS)
+def test_a_piece_stands_at_its_offset_on_its_line(data: bytes) -> None:
+    for piece in whole(data):
+        size = len(data[piece.offset :].replace(b"\r", b"\n").split(b"\n")[0])
+        stored = data[piece.offset : piece.offset + size]
+        assert stored.decode("utf-8", "replace") == piece.text
+        assert piece.number == 1 + data[: piece.offset].count(b"\n")
+
+
+@given(STREAMS)
+def test_every_physical_line_gives_a_piece(data: bytes) -> None:
+    numbers = {piece.number for piece in whole(data)}
+    assert set(range(1, data.count(b"\n") + 1)) <= numbers
+
+
+def test_carriage_return_and_newline_on_two_sides_of_a_cut() -> None:
+    assembler = Assembler()
+    assert assembler.feed(b"one\r") == [Line("one", 0, 1)]
+    assert assembler.feed(b"\ntwo\n") == [Line("two", 5, 2)]
+
+
+def test_a_progress_bar_is_many_pieces_of_one_line() -> None:
+    pieces = whole(b"\rbar 1\rbar 2\rbar 3\nnext\n")
+    assert [(piece.text, piece.number) for piece in pieces] == [
+        ("bar 1", 1),
+        ("bar 2", 1),
+        ("bar 3", 1),
+        ("next", 2),
+    ]
+
+
+def test_a_blank_line_is_a_piece() -> None:
+    assert whole(b"a\n\r\nb") == [Line("a", 0, 1), Line("", 2, 2), Line("b", 4, 3)]
+
+
+def test_the_end_of_a_chunk_is_no_end_of_a_piece() -> None:
+    assembler = Assembler()
+    assert assembler.feed(b"half") == []
+    assert assembler.feed(b"", 5.0) == []
+    assert assembler.feed(b" whole\n", 7.0) == [Line("half whole", 0, 1, 7.0)]
+    assert assembler.close() == []
+
+
+def test_an_endless_line_is_cut() -> None:
+    data = b"x" * (2 * LONGEST + 5) + b"\nnext\n"
+    pieces = whole(data)
+    assert [len(piece.text) for piece in pieces] == [LONGEST, LONGEST, 5, 4]
+    assert [piece.number for piece in pieces] == [1, 1, 1, 2]
+    assert in_chunks(data, [LONGEST - 1, LONGEST, LONGEST + 1]) == pieces
+
+
+def test_a_stream_can_be_taken_up_in_the_middle() -> None:
+    assembler = Assembler(offset=100, number=7)
+    assert assembler.feed(b"one\ntw") == [Line("one", 100, 7)]
+    assert assembler.offset == 104
+    assert assembler.close() == [Line("tw", 104, 8)]

@@ -1,0 +1,95 @@
+"""Logs are read from files, compressed files and standard input, or refused in a sentence."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpuwatch.errors import InputError, MissingFileError
+from hpuwatch.source.files import read_lines
+
+pytestmark = pytest.mark.unit
+
+LOG = "INFO 08-02 17:38:43 runner.py:1] one\nINFO:     two\rthree\n"
+TEXTS = ["INFO 08-02 17:38:43 runner.py:1] one", "INFO:     two", "three"]
+
+
+def texts(path: str) -> list[str]:
+    return [line.text for line in read_lines(path)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "server.log"
+
+
+def test_plain_file(log: Path) -> None:
+    log.write_text(LOG)
+    assert texts(str(log)) == TEXTS
+
+
+def test_gzip_is_told_by_its_first_bytes(log: Path) -> None:
+    log.write_bytes(gzip.compress(LOG.encode()))
+    assert texts(str(log)) == TEXTS
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
+    assert texts("-") == TEXTS
+
+
+def test_a_truncated_log_that_begins_with_nuls_is_a_log(log: Path) -> None:
+    log.write_bytes(b"\0" * 300_000 + LOG.encode())
+    assert texts(str(log))[-1] == "three"
+
+
+def test_a_log_in_an_old_encoding_is_a_log(log: Path) -> None:
+    log.write_bytes(b"INFO: Gr\xfc\xdfe from the server, quite a long line of text\n")
+    assert len(texts(str(log))) == 1
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"nothing\.log can't be opened"):
+        texts(str(tmp_path / "nothing.log"))
+
+
+@pytest.mark.parametrize("data", [b"", b"\n \n", b"\0\0\0"])
+def test_empty_log(log: Path, data: bytes) -> None:
+    log.write_bytes(data)
+    with pytest.raises(InputError, match="is empty"):
+        texts(str(log))
+
+
+def test_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        texts(str(tmp_path))
+
+
+@pytest.mark.parametrize("data", [bytes(range(256)) * 50, Path(sys.executable)])
+def test_binary(log: Path, data: bytes | Path) -> None:
+    log.write_bytes(data if isinstance(data, bytes) else data.read_bytes()[:500_000])
+    with pytest.raises(InputError, match="is binary"):
+        texts(str(log))
+
+
+def test_random_bytes(log: Path) -> None:
+    log.write_bytes(b"x" + os.urandom(5000))
+    with pytest.raises(InputError, match="is binary"):
+        texts(str(log))
+
+
+def test_binary_behind_nuls(log: Path) -> None:
+    log.write_bytes(b"\0" * 100_000 + bytes(range(128, 256)) * 99)
+    with pytest.raises(InputError, match="is binary"):
+        texts(str(log))
+
+
+def test_cut_gzip(log: Path) -> None:
+    log.write_bytes(gzip.compress(LOG.encode() * 9)[:-12])
+    with pytest.raises(InputError, match="broken gzip"):
+        texts(str(log))

@@ -1,0 +1,133 @@
+"""Secrets and request contents never leave the parser."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpuwatch.app.rules import shipped_rules
+from hpuwatch.parse.mask import mask
+from hpuwatch.parse.parser import Parser
+from hpuwatch.records import Line
+
+pytestmark = pytest.mark.unit
+
+SECRET = "Zq7wB1xK9mT4"  # noqa: S105  made up, and meant to be found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "api_key='{}', port=80",
+        "'api_key': ['{}', '{}'], 'port': 80",
+        '"api_key": "{}"',
+        "VLLM_API_KEY={} vllm serve",
+        "HF_TOKEN={}",
+        "HUGGING_FACE_HUB_TOKEN: {}",
+        "'hf_token': '{}'",
+        "vllm serve m --api-key {} --port 80",
+        "vllm serve m --hf-token={}",
+        "Authorization: Bearer {}",
+        "{{'authorization': 'Bearer {}'}}",
+        "sent Bearer {} to it",
+        "password={}; user=x",
+        "DB_PASSWORD='{}'",
+        "client_secret: {}",
+        "aws_secret_access_key = {}",
+        "AWS_ACCESS_KEY_ID={}",
+        "session_token={}",
+        "read hf_{} from file",
+        "key sk-{}",
+        "https://user:{}@proxy.local:8080/x",
+        "Received request cmpl-1: prompt: 'tell me {} now', params: SamplingParams(n=1)",
+        "Received request cmpl-1: prompt: 'a, params: {}', params: SamplingParams(n=1)",
+        "Received request cmpl-1: prompt: 'it was cut {} and",
+        "Generated response cmpl-1: output: 'well {}', output_token_ids: [1], finish",
+        "Generated response cmpl-1: output: 'well {}",
+        "input={{'messages': [{{'role': 'user', 'content': '{}'}}]}}",
+        "content='{}'",
+        'prompt="it\'s {}"',
+        "image_url data:image/png;base64,{}",
+        "x" * 300 + "{}",
+    ],
+)
+def test_secrets_and_contents_are_masked(text: str) -> None:
+    masked = mask(text.format(*[SECRET] * 2))
+    assert SECRET not in masked
+    assert "***" in masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "api_key=None, ssl=False",
+        "'api_key': None",
+        "max_num_batched_tokens=4096, num_tokens: 5",
+        "eos_token='</s>', pad_token_id=0, image_token: 7",
+        "Avg prompt throughput: 310.0 tokens/s, Avg generation throughput: 1.0 tokens/s",
+        "Detected the chat template content format to be 'string'.",
+        "Generated 2 prompt buckets [bs, query, num_blocks]: [(1, 128, 0), (1, 256, 0)]",
+        "tokenizer='m/a', skip_tokenizer_init=False, key=5",
+        "Free device memory: 80.5 GiB, 60.4 GiB usable",
+        "http://127.0.0.1:8000/v1/models",
+        "Prompt warmup processing:   0%|          | 0/35 [00:00<?, ?item/s]",
+    ],
+)
+def test_harmless_text_stays(text: str) -> None:
+    assert mask(text) == text
+
+
+def test_only_the_secret_goes() -> None:
+    text = f"args: Namespace(api_key='{SECRET}', model='m/a', hf_token=None)"
+    assert mask(text) == "args: Namespace(api_key=***, model='m/a', hf_token=None)"
+
+
+def test_token_ids_go_too() -> None:
+    text = "prompt_token_ids: [1, 2, 3], lora_request: None"
+    assert mask(text) == "prompt_token_ids: [***], lora_request: None"
+
+
+@given(st.text(max_size=300))
+def test_masking_is_done_once_and_for_all(text: str) -> None:
+    assert mask(mask(text)) == mask(text)
+
+
+QUOTED = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1
+)
+
+
+@given(QUOTED)
+def test_no_prompt_comes_through(prompt: str) -> None:
+    line = f"Received request cmpl-1: prompt: {'<' + prompt + '>'!r}, params: Sampling(n=1)"
+    assert mask(line) == "Received request cmpl-1: prompt: ***, params: Sampling(n=1)"
+
+
+def test_a_prompt_cannot_pretend_to_be_the_server() -> None:
+    parser = Parser(shipped_rules())
+    said = "Warmup finished in 49 secs, allocated 12.5 GiB of device memory"
+    events = parser.feed(
+        Line(
+            "(APIServer pid=1) INFO 11-29 12:29:10 [logger.py:1] Received request cmpl-1: "
+            f"prompt: '{said}', params: SamplingParams(n=1)"
+        )
+    )
+    assert events == []
+
+
+def test_events_templates_and_contexts_are_masked() -> None:
+    parser = Parser(shipped_rules())
+    head = "(EngineCore pid=9) ERROR 11-29 12:29:10 [core.py:9] "
+    texts = [
+        f"INFO 11-29 12:29:10 api_server.py:626] args: Namespace(api_key='{SECRET}')",
+        f"WARNING 11-29 12:29:10 [x.py:1] nobody knows HF_TOKEN={SECRET}",
+        head + "Traceback (most recent call last):",
+        head + f"    call(api_key='{SECRET}')",
+        head + f"ValueError: bad password={SECRET}",
+    ]
+    events = [e for n, t in enumerate(texts, 1) for e in parser.feed(Line(t, number=n))]
+    events += parser.close()
+    assert {event.kind for event in events} == {"engine_config", "fault"}
+    assert SECRET not in repr(events)
+    assert SECRET not in repr(parser.templates())
