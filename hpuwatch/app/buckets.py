@@ -1,0 +1,278 @@
+"""The answers of ``hpuwatch buckets``: what a configuration warms up, and what a shape finds.
+
+Everything is computed by ``hpuwatch.gaudi``; here the environment and the bucket file are
+read, and the answer becomes a document (``hpuwatch.buckets/1``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hpuwatch.errors import MissingFileError, UsageError
+from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, BucketSettings
+from hpuwatch.gaudi.dialects import dialect_of
+from hpuwatch.gaudi.fingerprint import fingerprint
+from hpuwatch.gaudi.grammar import PairDialect
+from hpuwatch.gaudi.heeded import unheeded
+from hpuwatch.gaudi.lookup import (
+    Prepared,
+    decode_shape,
+    look_up,
+    prepare,
+    warmed_prompts,
+)
+from hpuwatch.gaudi.releases import Release, release_of
+from hpuwatch.gaudi.resolve import Flags, resolve
+from hpuwatch.gaudi.variables import is_true
+
+SCHEMA = "hpuwatch.buckets/1"
+FROM_FILE = "VLLM_BUCKETING_FROM_FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a configuration makes.
+
+    Attributes:
+        warmed: prompt shapes that warm-up really compiles; none when it is skipped.
+        notes: what an operator should know, a sentence each.
+    """
+
+    release: Release
+    prepared: Prepared
+    warmed: frozenset[Bucket]
+    notes: tuple[str, ...]
+
+    @property
+    def settings(self) -> BucketSettings:
+        """What decided the lists."""
+        return self.prepared.settings
+
+
+def environment(given: Sequence[str], *, inherit: bool) -> dict[str, str]:
+    """Return the variables of the server: those given as KEY=VALUE, over our own.
+
+    Raises:
+        UsageError: a text holds no ``=``.
+    """
+    env: dict[str, str] = {}
+    if inherit:
+        env.update(
+            (name, value)
+            for name, value in os.environ.items()
+            if name.startswith(("VLLM_", "PT_HPU_"))
+        )
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise UsageError(f"--env {text!r} is not KEY=VALUE")
+        env[name] = value
+    return env
+
+
+def default_tokens(release: str, max_model_len: int) -> int:
+    """Return the token budget of a server that is told none."""
+    if release_of(release).dialect.startswith("fork"):
+        return max(max_model_len, 2048)
+    return 2048
+
+
+def answer(release: str, flags: Flags, env: Mapping[str, str]) -> Answer:
+    """Return what the configuration makes under ``release``.
+
+    Raises:
+        ConfigError: the release is unknown, or the server would stop; says why.
+        MissingFileError: the bucket file can't be read.
+    """
+    found = release_of(release)
+    if flags.bucket_file is None and env.get(FROM_FILE):
+        flags = replace(flags, bucket_file=read_bucket_file(env[FROM_FILE]))
+    settings = resolve(found.dialect, flags, env)
+    prepared = prepare(settings)
+    warmed = frozenset() if _skips_warmup(settings) else warmed_prompts(prepared)
+    return Answer(
+        found, prepared, warmed, tuple(_notes(found, flags, prepared, warmed))
+    )
+
+
+def read_bucket_file(path: str) -> str:
+    """Return the text of a bucket file.
+
+    Raises:
+        MissingFileError: it can't be read.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MissingFileError(
+            f"The bucket file {path} can't be read ({error}); name one that exists."
+        ) from None
+
+
+def _skips_warmup(settings: BucketSettings) -> bool:
+    value = settings.env.get("VLLM_SKIP_WARMUP", "")
+    if dialect_of(settings.dialect).strategy_rule in {"literal", "fixed"}:
+        return value.lower() == "true"
+    return is_true(value)
+
+
+def _notes(
+    release: Release, flags: Flags, prepared: Prepared, warmed: frozenset[Bucket]
+) -> list[str]:
+    settings = prepared.settings
+    notes = []
+    if release.assumed_like:
+        notes.append(f"assumed like {release.assumed_like}; nobody has compared them")
+    if ignored := unheeded(settings):
+        notes.append(f"set without effect here: {', '.join(ignored)}")
+    if not is_true(settings.env.get("VLLM_ENABLE_BUCKETING", "true")):
+        notes.append("VLLM_ENABLE_BUCKETING is off: shapes run as they come")
+    if not warmed:
+        notes.append("VLLM_SKIP_WARMUP is on: no bucket is warmed up")
+    dialect = dialect_of(settings.dialect)
+    if dialect.paged_rule == "caching" and flags.prefix_caching is None:
+        with_or_without = "with" if settings.prefix_caching else "without"
+        notes.append(
+            f"taken {with_or_without} prefix caching, which decides here; say "
+            "--enable-prefix-caching or --no-enable-prefix-caching to be sure"
+        )
+    if flags.max_num_prefill_seqs is not None and dialect.prefill_rule != "flag":
+        notes.append(
+            f"{release.name} has no --max-num-prefill-seqs; the batch of a prefill is "
+            f"{settings.max_num_prefill_seqs}"
+        )
+    cold = len(set(prepared.prompt) - warmed)
+    if warmed and cold:
+        notes.append(
+            f"{cold} prompt buckets stay cold: query and context together exceed "
+            "max_model_len, and warm-up runs them with less context"
+        )
+    return notes
+
+
+def counts(found: Answer) -> dict[str, object]:
+    """Return the document of ``count``."""
+    settings = found.settings
+    return {
+        "schema": SCHEMA,
+        "release": found.release.name,
+        "dialect": settings.dialect,
+        "assumed_like": found.release.assumed_like,
+        "strategy": settings.strategy,
+        "contiguous_pa": settings.contiguous_pa,
+        "prefix_caching": _caching_that_decides(settings),
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_prefill_seqs": settings.max_num_prefill_seqs,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "max_model_len": settings.max_model_len,
+        "block_size": settings.block_size,
+        "num_blocks": settings.num_blocks,
+        "prompt": len(found.prepared.prompt),
+        "decode": len(found.prepared.decode),
+        "prompt_shapes_warmed": len(found.warmed),
+        "prompt_sha256": fingerprint(found.prepared.prompt),
+        "decode_sha256": fingerprint(found.prepared.decode),
+        "notes": list(found.notes),
+    }
+
+
+def _caching_that_decides(settings: BucketSettings) -> bool | None:
+    """Return whether prefixes are cached, or None where it doesn't touch the buckets."""
+    rule = dialect_of(settings.dialect).paged_rule
+    return settings.prefix_caching if rule in {"caching", "literal"} else None
+
+
+def lists(found: Answer) -> dict[str, object]:
+    """Return the document of ``list``: the counts and the buckets themselves."""
+    buckets = {phase: found.prepared.of(phase) for phase in (PROMPT, DECODE)}
+    return {**counts(found), "buckets": buckets}
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What becomes of one shape.
+
+    Attributes:
+        prepared: a bucket of warm-up's list holds it.
+        warm: … and warm-up has compiled it.
+    """
+
+    phase: str
+    wanted: Bucket
+    bucket: Bucket
+    prepared: bool
+    warm: bool
+
+    @property
+    def padding(self) -> float:
+        """The share of the bucket that holds nothing: rows times blocks or tokens."""
+        if self.phase == DECODE:
+            wide, used = self.bucket.context, self.wanted.context
+        else:
+            rows, used_rows = self.bucket.batch, self.wanted.batch
+            wide, used = rows * self.bucket.query, used_rows * self.wanted.query
+        return max(0.0, 1 - used / wide) if wide else 0.0
+
+    def document(self) -> dict[str, object]:
+        """Return it as the value of ``shape`` in the document of ``explain``."""
+        return {
+            "phase": self.phase,
+            "wanted": self.wanted,
+            "bucket": self.bucket,
+            "prepared": self.prepared,
+            "warm": self.warm,
+            "padding": round(self.padding, 4),
+        }
+
+
+def read_shape(text: str) -> tuple[str, Bucket]:
+    """Read ``[prompt:|decode:]BATCH,QUERY,CONTEXT``; a query of 1 means decode.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    phase, sign, numbers = text.rpartition(":")
+    parts = numbers.strip("() ").split(",")
+    if phase not in {"", PROMPT, DECODE} or len(parts) != 3 or (sign and not phase):
+        raise UsageError(_not_a_shape(text))
+    try:
+        shape = Bucket(*(int(part) for part in parts))
+    except ValueError:
+        raise UsageError(_not_a_shape(text)) from None
+    if min(shape) < 0 or shape.batch < 1 or shape.query < 1:
+        raise UsageError(_not_a_shape(text))
+    return phase or (DECODE if shape.query == 1 else PROMPT), shape
+
+
+def _not_a_shape(text: str) -> str:
+    return (
+        f"{text!r} is not a shape like 1,300,2 or decode:8,1,100 "
+        "(batch, new tokens of each sequence, blocks of context)"
+    )
+
+
+def explain(found: Answer, phase: str, wanted: Bucket) -> Explained:
+    """Return what becomes of a shape."""
+    prepared = found.prepared
+    if isinstance(dialect_of(found.settings.dialect), PairDialect):
+        wanted = _without_third(phase, wanted)
+    if phase == DECODE:
+        bucket = decode_shape(prepared, wanted.batch, wanted.context)
+        listed = bucket in prepared.decode
+        return Explained(
+            phase, wanted, bucket, listed, listed and not _skips_warmup(found.settings)
+        )
+    result = look_up(prepared, phase, wanted)
+    return Explained(
+        phase, wanted, result.bucket, result.prepared, result.bucket in found.warmed
+    )
+
+
+def _without_third(phase: str, wanted: Bucket) -> Bucket:
+    """Drop what a release with two numbers doesn't look at."""
+    if phase == PROMPT:
+        return wanted._replace(context=0)
+    return wanted._replace(query=1)

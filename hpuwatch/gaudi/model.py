@@ -1,0 +1,84 @@
+"""The words of bucketing: a bucket, what decides the lists, and why there is no list.
+
+A *bucket* is a shape that the server prepares at warm-up.  It has a batch, a query (new
+tokens of each sequence) and a context (KV blocks that were computed before).  A decode
+has one new token, so its query is 1.  Older releases know two numbers only: their
+prompt buckets carry the context 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hpuwatch.errors import ConfigError
+
+PROMPT = "prompt"
+DECODE = "decode"
+
+
+class BucketError(ConfigError, ValueError):
+    """The runtime would make no buckets of these settings; it would stop, or never end.
+
+    Attributes:
+        raised: the name of the exception that the runtime raises, or ``HANG``.
+    """
+
+    def __init__(self, message: str, raised: str = "ValueError") -> None:
+        """Take the sentence for the user and what the runtime raises."""
+        super().__init__(message)
+        self.raised = raised
+
+
+class Bucket(NamedTuple):
+    """A shape prepared at warm-up; ``context`` counts KV blocks."""
+
+    batch: int
+    query: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSettings:
+    """All that decides the bucket lists, resolved (see ``gaudi.resolve``).
+
+    Attributes:
+        dialect: the set of rules, as ``gaudi-plugin-0.26``.
+        strategy: ``exp``, ``lin``, ``pad`` or ``file``.
+        num_blocks: KV blocks the engine may hand out, without the pad block.
+        max_num_prefill_seqs: the batch of a prefill (P); 1 unless set.
+        env: exactly the variables that are set; VLLM_…_BUCKET_… count here.
+        prefix_caching: the engine's flag; decides only before plugin-0.11.
+        merged_prefill: several prompts run as one row.
+        prompt_contiguous_pa: what the prompt ranges of fork-1.21 saw, when it differs.
+        num_speculative_tokens: tokens that a draft adds to each decode.
+        mamba_chunk_size: chunk of a Mamba model, 0 for others.
+        mamba_chunk_is_explicit: the model's configuration names the chunk itself.
+        skip_decode_block_clamp: plugin-head, for hybrid and sliding-window models.
+        bucket_file: the text of the bucket file, for the strategy ``file``.
+    """
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    num_blocks: int
+    block_size: int = 128
+    contiguous_pa: bool = False
+    max_num_prefill_seqs: int = 1
+    dialect: str = "gaudi-plugin-0.26"
+    strategy: str = "exp"
+    env: Mapping[str, str] = field(default_factory=dict)
+    prefix_caching: bool = False
+    merged_prefill: bool = False
+    prompt_contiguous_pa: bool | None = None
+    num_speculative_tokens: int = 0
+    mamba_chunk_size: int = 0
+    mamba_chunk_is_explicit: bool = False
+    skip_decode_block_clamp: bool = False
+    bucket_file: str | None = None
+
+    @property
+    def blocks_per_sequence(self) -> int:
+        """KV blocks of one sequence of the greatest length, rounded up."""
+        return -(-self.max_model_len // self.block_size)

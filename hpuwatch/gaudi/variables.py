@@ -1,0 +1,57 @@
+"""How the runtime reads an environment variable: truth, integers, and an axis of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hpuwatch.gaudi.model import BucketError
+from hpuwatch.gaudi.ranges import Axis, PaddedAxis
+
+_TRUE = frozenset({"true", "t", "1", "yes", "y", "on"})
+
+
+def is_true(text: str) -> bool:
+    """Tell whether the runtime takes ``text`` for true; typing errors are false."""
+    return text.lower() in _TRUE
+
+
+def integer(env: Mapping[str, str], name: str, default: int) -> int:
+    """Return the integer in variable ``name``, or ``default`` where it isn't set.
+
+    Raises:
+        BucketError: the value is not an integer.
+    """
+    if name not in env:
+        return default
+    try:
+        return int(env[name])
+    except ValueError:
+        raise BucketError(
+            f"{name}={env[name]!r} is not an integer; set a whole number or unset it.",
+        ) from None
+
+
+def _read(env: Mapping[str, str], axis: str, part: str, default: int) -> int:
+    """Read one number of ``axis``; a QUERY that isn't set falls back to SEQ."""
+    name = f"VLLM_{axis}_BUCKET_{part}"
+    if axis == "PROMPT_QUERY":
+        default = integer(env, f"VLLM_PROMPT_SEQ_BUCKET_{part}", default)
+    return integer(env, name, default)
+
+
+def read_axis(env: Mapping[str, str], axis: str, default: Axis) -> Axis:
+    """Read ``VLLM_<axis>_BUCKET_{MIN,STEP,MAX}`` over the defaults."""
+    return Axis(
+        _read(env, axis, "MIN", default.minimum),
+        _read(env, axis, "STEP", default.step),
+        _read(env, axis, "MAX", default.maximum),
+    )
+
+
+def read_padded(env: Mapping[str, str], axis: str, default: PaddedAxis) -> PaddedAxis:
+    """Read the five variables of ``axis`` over the defaults."""
+    return PaddedAxis(
+        *read_axis(env, axis, Axis(*default[:3])),
+        _read(env, axis, "PAD_MAX", default.pad_max),
+        _read(env, axis, "PAD_PERCENT", default.pad_percent),
+    )

@@ -1,0 +1,132 @@
+"""Bucket files: what a line may hold, and what the releases make of a bad one."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpuwatch.gaudi.buckets import (
+    DECODE,
+    PROMPT,
+    Bucket,
+    BucketError,
+    BucketSettings,
+    generate,
+)
+
+pytestmark = pytest.mark.unit
+
+
+def made(text: str, phase: str, dialect: str = "gaudi-plugin-0.26") -> list[Bucket]:
+    settings = BucketSettings(
+        max_num_seqs=64,
+        max_num_batched_tokens=4096,
+        max_model_len=4096,
+        num_blocks=2000,
+        contiguous_pa=True,
+        dialect=dialect,
+        strategy="file",
+        bucket_file=text,
+    )
+    return list(generate(settings, phase))
+
+
+def test_a_line_stands_for_every_combination() -> None:
+    text = "# ours\n\n  (1, [128, 192], range(0, 6, 2))  # all of them\n(2, 1, 30)\n"
+    assert made(text, PROMPT) == [
+        Bucket(1, query, context) for query in (128, 192) for context in (0, 2, 4)
+    ]
+    assert made(text, DECODE) == [Bucket(2, 1, 30)]
+
+
+def test_a_query_of_one_makes_decode_buckets_member_by_member() -> None:
+    text = "(1, range(1, 200, 100), 3)"
+    assert made(text, PROMPT) == [Bucket(1, 101, 3)]
+    assert made(text, DECODE) == [Bucket(1, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("line", "bucket"),
+    [
+        ("(1, 300.9, 0)", Bucket(1, 300, 0)),
+        ("(1, '300', 0)", Bucket(1, 300, 0)),
+        ("(1, 300, True)", Bucket(1, 300, 1)),
+        ("(+1, 300, -1)", Bucket(1, 300, -1)),
+    ],
+)
+def test_values_become_whole_numbers(line: str, bucket: Bucket) -> None:
+    assert made(line, PROMPT) == [bucket]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "(4, 1)",
+        "[4, 1, 40]",
+        "(1, 2 * 128, 0)",
+        "(1, 128, 0),",
+        "(1, 128, range(0, 4, 0))",
+        "(1, 128, range(4))",
+        "(1, 128, range(0, 10001))",
+        "(1, 128, open('x'))",
+        "(1, 128, -'x')",
+        "(1, 128",
+    ],
+)
+def test_a_bad_line_stops_newer_releases_and_not_older_ones(line: str) -> None:
+    text = f"(1, 256, 0)\n{line}\n"
+    with pytest.raises(BucketError, match="Line 2 of the bucket file") as caught:
+        made(text, PROMPT)
+    assert caught.value.raised == "AttributeError"
+    assert Bucket(1, 256, 0) in made(text, PROMPT, "gaudi-plugin-0.16")
+
+
+@pytest.mark.parametrize(
+    ("line", "contexts"),
+    [
+        ("(1, 2 * 64, 6 - 2)", [4]),
+        ("(1, 128, 9 // 2)", [4]),
+        ("(1, 128, range(2))", [0, 1]),
+        ("(1, 128, 8 / 2 + 9 % 2)", [5]),
+        ("(1, 128, 1 / 0)", [7]),
+        ("(1, 128, 2 ** 3)", [7]),
+    ],
+)
+def test_older_releases_compute(line: str, contexts: list[int]) -> None:
+    text = f"{line}\n" + ("(1, 128, 7)\n" if contexts == [7] else "")
+    buckets = made(text, PROMPT, "gaudi-plugin-0.11")
+    assert [bucket.context for bucket in buckets] == contexts
+
+
+@pytest.mark.parametrize(
+    ("line", "raised"),
+    [
+        ("(1, None, 0)", "TypeError"),
+        ("(1, (128, 256), 0)", "TypeError"),
+        ("(1, [128, [256]], 0)", "TypeError"),
+        ("(1, 128, {0})", "TypeError"),
+        ("(1, 'many', 0)", "ValueError"),
+    ],
+)
+def test_a_value_that_is_no_number_stops_every_release(line: str, raised: str) -> None:
+    for dialect in ("gaudi-plugin-0.11", "gaudi-plugin-head"):
+        with pytest.raises(BucketError, match="no number") as caught:
+            made(line, PROMPT, dialect)
+        assert caught.value.raised == raised
+
+
+@pytest.mark.parametrize(
+    ("dialect", "raised"),
+    [("gaudi-plugin-0.13", "RuntimeError"), ("gaudi-plugin-0.14", "ValueError")],
+)
+def test_a_phase_without_a_line_stops_the_server(dialect: str, raised: str) -> None:
+    with pytest.raises(BucketError) as caught:
+        made("(1, 128, 0)", DECODE, dialect)
+    assert caught.value.raised == raised
+
+
+def test_a_file_that_nobody_could_list_is_refused() -> None:
+    line = "(range(0, 9999), range(0, 9999), 3)"
+    with pytest.raises(BucketError, match="candidates") as caught:
+        made(line, PROMPT)
+    assert caught.value.raised == "HANG"
