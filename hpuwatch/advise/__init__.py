@@ -1,0 +1,3 @@
+"""Findings, proposals and reports over what is known of a start."""
+
+from __future__ import annotations

@@ -1,0 +1,245 @@
+"""Which reserve to try next, what it wins and what it keeps.
+
+*Idle at the end of warm-up is not yet winnable.*  Warm-up shows what graphs take, not what
+real requests need on top, so a first step down never removes more than half of what lies
+idle.  Two bounds follow:
+
+* ``keeps``: at least half of the idle memory stays in the reserve;
+* ``activations``: where real requests were never measured (see
+  :func:`hpuwatch.advise.figures.activations_unmeasured`), the idle memory that stays and
+  the memory outside of vLLM's budget, ``free - usable``, hold an allowance together.
+
+The allowance is 10 % of the free memory.  Three public logs have profile runs that really
+executed: 3.44 GiB of 61.7 (Llama-3.1-70B on four cards), 5.32 of 79.6 (Llama-3.1-8B with a
+batch of 64) and 9.04 of 91.7 (Qwen3-VL-32B), that is 5.6, 6.7 and 9.9 %.  10 % covers the
+dearest of them.
+
+A step up follows a failure, which tells no upper bound of the need: half as much again as
+there was for graphs (the reserve and the memory outside), or what the failed allocation
+asked for where that is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from hpuwatch.advise.causes import code_of, root_fault
+from hpuwatch.advise.figures import (
+    Reserve,
+    about,
+    has_traffic,
+    kv_is_short,
+    reserve_of,
+    tokens_per_block,
+)
+from hpuwatch.state.model import Known, Start
+from hpuwatch.units import format_bytes
+
+VARIABLE = "VLLM_GRAPH_RESERVED_MEM"
+ACTIVATION_SHARE = 0.10
+"""Allowance for activations, as a share of the free memory (see above)."""
+
+_SMALLEST_RATIO, _LARGEST_RATIO = 0.01, 0.9
+_WORTH_RATIO = 0.02
+"""Idle memory below this share of the KV cache is left alone."""
+_WORTH_STEP_RATIO = 0.01
+"""A step down that wins less of the KV cache than this is not worth a restart."""
+_SLACK = 1.02
+"""Graphs may take this much of the reserve before it counts as too small: print rounding."""
+_STEP_UP = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A change to try, with what it is expected to bring.
+
+    Attributes:
+        env: variables to set.
+        flags: command-line flags to set.
+        expected: blocks, tokens and bytes after the change; ``_won`` may be negative.
+        margin: bytes that stay, and ``why`` in words.
+        proven: whether load has shown that the change is safe; a log never does.
+        why: one sentence.
+        answers: the code of the finding that it answers.
+    """
+
+    env: Mapping[str, str]
+    why: str
+    answers: str
+    flags: tuple[str, ...] = ()
+    expected: Mapping[str, float] = field(default_factory=dict)
+    margin: Mapping[str, float | str] = field(default_factory=dict)
+    proven: bool = False
+
+
+def propose(start: Start) -> Proposal | None:
+    """Return the one change that the log supports, or None for "change nothing"."""
+    fault = root_fault(start)
+    if fault is not None:
+        return _after_fault(start, code_of(fault))
+    reserve = reserve_of(start)
+    if reserve is None or reserve.idle_bytes is None or incomplete_phases(start):
+        return None
+    if is_short(reserve):
+        return _raise_to_used(start, reserve)
+    if is_worth_a_look(start, reserve) and kv_is_short(start) is not False:
+        return _lower(start, reserve)
+    return None
+
+
+def is_short(reserve: Reserve) -> bool:
+    """Tell whether graphs took more than the reserve."""
+    return (reserve.used_bytes or 0) > reserve.reserve_bytes * _SLACK
+
+
+def is_worth_a_look(start: Start, reserve: Reserve) -> bool:
+    """Tell whether so much lies idle that it would be felt as KV cache."""
+    blocks = start.kv.blocks
+    if reserve.idle_bytes is None or blocks is None or blocks.value <= 0:
+        return False
+    return reserve.idle_bytes >= blocks.value * reserve.block_bytes * _WORTH_RATIO
+
+
+def incomplete_phases(start: Start) -> dict[str, Known[float]]:
+    """Return the phases whose graphs did not fit their budget (up to fork 1.21)."""
+    return {
+        phase: captured
+        for phase, captured in start.captured.items()
+        if 0 < captured.value < 1
+    }
+
+
+def activation_allowance_bytes(reserve: Reserve) -> int:
+    """Return what is kept for activations that nobody measured; 0 where they were."""
+    if not reserve.activations_unmeasured:
+        return 0
+    return round(reserve.free_bytes * ACTIVATION_SHARE)
+
+
+def _after_fault(start: Start, code: str) -> Proposal | None:
+    if code == "kv-short" and start.kv.fitting_len is not None:
+        longest = start.kv.fitting_len.value
+        return Proposal(
+            env={},
+            flags=("--max-model-len", str(longest)),
+            expected={"max_model_len_tokens": longest},
+            margin={
+                "why": "nothing: it is the longest request that fits, as vLLM says"
+            },
+            answers=code,
+            why=f"The KV cache holds one request of at most {longest} tokens.",
+        )
+    reserve = reserve_of(start)
+    if reserve is None or code not in ("warmup-oom", "serving-oom"):
+        return None
+    fault = root_fault(start)
+    wanted = fault.wanted.bytes if fault and fault.wanted else 0
+    had = reserve.reserve_bytes + reserve.outside_bytes
+    more = max(wanted, round(had * _STEP_UP))
+    why = (
+        f"Memory ran out: {about(had)} in the reserve and outside of vLLM's budget were "
+        "not enough, so half of that is added (a failure tells no upper bound: the next "
+        "start will tell more)."
+    )
+    return _changed(start, reserve, reserve.reserve_bytes + more, (code, why))
+
+
+def _raise_to_used(start: Start, reserve: Reserve) -> Proposal | None:
+    used = reserve.used_bytes or 0
+    why = (
+        f"Graphs took {about(used)}, more than the {about(reserve.reserve_bytes)} set "
+        "aside; the rest came out of memory that requests may need."
+    )
+    return _changed(start, reserve, used, ("reserve-short", why))
+
+
+def _lower(start: Start, reserve: Reserve) -> Proposal | None:
+    idle, used = reserve.idle_bytes or 0, reserve.used_bytes or 0
+    allowance = activation_allowance_bytes(reserve)
+    kept = max(idle / 2, allowance - reserve.outside_bytes)
+    if kept >= idle:
+        return None
+    proven = "" if has_traffic(start) else ", which is not proven under load"
+    why = f"{about(idle)} of the reserve lie idle after warm-up{proven}."
+    step = _changed(start, reserve, round(used + kept), ("reserve-idle", why))
+    if step is None or step.expected["kv_blocks_won_percent"] < 100 * _WORTH_STEP_RATIO:
+        return None
+    return step
+
+
+def _changed(
+    start: Start, reserve: Reserve, wanted_bytes: int, cause: tuple[str, str]
+) -> Proposal | None:
+    """Return the proposal for a reserve of at least ``wanted_bytes``."""
+    answers, why = cause
+    ratio = ceil(wanted_bytes / reserve.usable_bytes * 1000) / 1000
+    ratio = max(ratio, _SMALLEST_RATIO)
+    new_reserve = ratio * reserve.usable_bytes
+    won = int((reserve.reserve_bytes - new_reserve) / reserve.block_bytes)
+    if won == 0 or ratio > _LARGEST_RATIO or not _fits_one_request(start, won):
+        return None
+    return Proposal(
+        env={VARIABLE: _decimals(ratio)},
+        expected=_expected(start, reserve, new_reserve, won),
+        margin=_margin(reserve, new_reserve),
+        why=why,
+        answers=answers,
+    )
+
+
+def _fits_one_request(start: Start, won: int) -> bool:
+    """Tell whether the KV cache still holds one request of the longest kind."""
+    blocks, longest = start.kv.blocks, start.server.max_model_len
+    left = (blocks.value if blocks else 0) + won
+    if longest is None:
+        return left > 0
+    return left * tokens_per_block(start)[0] >= longest.value
+
+
+def _expected(
+    start: Start, reserve: Reserve, new_reserve: float, won: int
+) -> dict[str, float]:
+    blocks = start.kv.blocks.value if start.kv.blocks else 0
+    size, _ = tokens_per_block(start)
+    return {
+        "kv_blocks": blocks + won,
+        "kv_blocks_won": won,
+        "kv_blocks_won_percent": round(100 * won / blocks, 1) if blocks else 0.0,
+        "kv_tokens_won": won * size,
+        "kv_cache_bytes": round((blocks + won) * reserve.block_bytes),
+        "reserve_bytes": round(new_reserve),
+    }
+
+
+def _margin(reserve: Reserve, new_reserve: float) -> dict[str, float | str]:
+    allowance = activation_allowance_bytes(reserve)
+    margin: dict[str, float | str] = {"outside_reserve_bytes": reserve.outside_bytes}
+    outside = f"{format_bytes(reserve.outside_bytes)} outside of vLLM's budget"
+    if reserve.used_bytes is None:
+        margin["why"] = f"{format_bytes(new_reserve)} for graphs, and {outside}"
+        return margin
+    kept = max(0, round(new_reserve - reserve.used_bytes))
+    margin["floor_bytes"] = reserve.used_bytes + kept
+    margin["kept_idle_bytes"] = kept
+    why = (
+        f"{format_bytes(reserve.used_bytes)} that graphs took and {about(kept)} more "
+        f"stay in the reserve, beside {outside}"
+    )
+    if allowance:
+        margin["activation_allowance_bytes"] = allowance
+        enough = kept + reserve.outside_bytes >= allowance
+        why += (
+            f"; {about(allowance)} {'of that' if enough else 'would be wanted'} as an "
+            "allowance for activations (10 % of the free memory), which neither the "
+            "profile run nor warm-up has measured"
+        )
+    margin["why"] = why
+    return margin
+
+
+def _decimals(ratio: float) -> str:
+    """Print with two decimals, or three where the third counts."""
+    text = f"{ratio:.3f}"
+    return text.removesuffix("0")

@@ -1,0 +1,320 @@
+"""From what is known of logs to the document ``report/1``.
+
+One report per file; its last start is the subject, earlier ones stand under ``earlier``.
+``proposal`` is null where the answer is "change nothing".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from hpuwatch.advise.causes import described
+from hpuwatch.advise.document import (
+    BucketsPart,
+    Evidence,
+    FaultPart,
+    FindingPart,
+    GraphsPart,
+    Headline,
+    KvPart,
+    MemoryPart,
+    ProposalPart,
+    Report,
+    ServerPart,
+    SourcePart,
+    StartReport,
+    TrafficPart,
+    WarmupPart,
+)
+from hpuwatch.advise.figures import has_traffic, tightest, tokens_per_block
+from hpuwatch.advise.finding import Finding
+from hpuwatch.advise.findings import findings_of
+from hpuwatch.advise.proposal import VARIABLE, Proposal, propose
+from hpuwatch.errors import ConfigError
+from hpuwatch.gaudi.releases import Release, release_of
+from hpuwatch.life.phases import Phase
+from hpuwatch.records import Line
+from hpuwatch.state.model import (
+    DECODE,
+    MULTIMODAL,
+    PROMPT,
+    Known,
+    Memory,
+    Server,
+    Start,
+    State,
+    T,
+)
+from hpuwatch.units import Amount
+
+_PHASES = (PROMPT, DECODE, MULTIMODAL)
+_HUB = re.compile(r"models--([^/]+?)--([^/]+)")
+
+
+def build_report(states: Sequence[tuple[str, State]]) -> Report:
+    """Return the report over logs, given as file name and what is known of it.
+
+    A state without a start gives no report.
+    """
+    return Report(
+        reports=[_of_file(file, state) for file, state in states if state.starts],
+    )
+
+
+def _of_file(file: str, state: State) -> StartReport:
+    *earlier, last = [
+        _of_start(file, number, start)
+        for number, start in enumerate(state.starts, start=1)
+    ]
+    return last.model_copy(update={"earlier": earlier})
+
+
+def _of_start(file: str, number: int, start: Start) -> StartReport:
+    findings = findings_of(start)
+    proposal = propose(start)
+    return StartReport(
+        source=SourcePart(file=file, start=number),
+        origin="simulated" if start.server.simulated else "measured",
+        headline=_headline(start, findings, proposal),
+        server=_server(start),
+        memory=_memory(start),
+        kv=_kv(start),
+        buckets=_buckets(start),
+        graphs=_graphs(start),
+        warmup=_warmup(start),
+        traffic=_traffic(start),
+        faults=_faults(start),
+        findings=[_finding(file, each) for each in findings],
+        proposal=_proposal(proposal),
+    )
+
+
+def _headline(
+    start: Start, findings: Sequence[Finding], proposal: Proposal | None
+) -> Headline:
+    """Say what to do and why, from the proposal's finding, else from the gravest."""
+    if not findings:
+        return Headline(do="Change nothing.", why="Nothing was found.")
+    about = findings[0].seen
+    if proposal is not None:
+        answered = [each.seen for each in findings if each.code == proposal.answers]
+        about = next(iter(answered), about)
+    why = f"{about.title}. {about.why}"
+    if proposal is None:
+        return Headline(do=about.cure or "Change nothing.", why=why)
+    if VARIABLE not in proposal.env:
+        return Headline(do=f"Set {' '.join(proposal.flags)}.", why=why)
+    found = tightest(start)
+    ratio = found[1].reserve_ratio if found else None
+    now = f" (now {ratio.value:g})" if ratio else ""
+    then = "start again" if start.phase is Phase.FAILED else "run real load"
+    value = proposal.env[VARIABLE]
+    do = f"Set {VARIABLE}={value}{now} as a first step, then {then}."
+    return Headline(do=do, why=why)
+
+
+def _value(known: Known[T] | None) -> T | None:
+    return known.value if known else None
+
+
+def _bytes(known: Known[Amount] | None) -> int | None:
+    return known.value.bytes if known else None
+
+
+def release(server: Server) -> Release | None:
+    """Return the release that the log's versions point to, or None."""
+    version, build = _value(server.version), _value(server.build)
+    text = version
+    if server.plugin and version:
+        text = f"plugin-{version}"
+    elif not server.plugin and build:
+        text = f"fork-{build}"
+    if text is None:
+        return None
+    try:
+        return release_of(text)
+    except ConfigError:
+        return None
+
+
+def model_name(text: str) -> str:
+    """Return ``owner/name`` where the model is a folder of the hub's cache."""
+    hub = _HUB.search(text)
+    return f"{hub[1]}/{hub[2]}" if hub else text
+
+
+def _server(start: Start) -> ServerPart:
+    server = start.server
+    found = release(server)
+    model = _value(server.model)
+    return ServerPart(
+        release=found.name if found else None,
+        assumed_like=found.assumed_like if found else None,
+        version=_value(server.version),
+        build=_value(server.build),
+        engine=_value(server.engine),
+        model=model_name(model) if model else None,
+        card=_value(server.card),
+        tp=_value(server.tensor_parallel),
+        bridge_mode=_value(server.bridge_mode),
+        max_model_len=_value(server.max_model_len),
+        phase=start.phase.value,
+    )
+
+
+def _memory(start: Start) -> MemoryPart:
+    found = tightest(start)
+    if found is None:
+        return MemoryPart()
+    rank, memory = found
+    amounts = _amounts(memory)
+    return MemoryPart(
+        rank=rank,
+        ranks=len(start.memory),
+        profile_seconds=memory.profile_seconds,
+        utilisation=_value(memory.utilisation),
+        reserve_ratio=_value(memory.reserve_ratio),
+        printed={name: amount.printed for name, amount in amounts.items()},
+        **{name: amount.bytes for name, amount in amounts.items()},
+    )
+
+
+def _amounts(memory: Memory) -> dict[str, Amount]:
+    known = {
+        "total": memory.total,
+        "weights": memory.weights,
+        "profile_run": memory.profile_run,
+        "free": memory.free,
+        "usable": memory.usable,
+        "reserve": memory.reserve,
+        "dummy_block": memory.dummy_block,
+        "kv_cache": memory.kv_cache,
+    }
+    return {name: amount.value for name, amount in known.items() if amount}
+
+
+def _kv(start: Start) -> KvPart:
+    kv = start.kv
+    if kv.blocks is None and kv.tokens is None:
+        return KvPart()
+    size, assumed = tokens_per_block(start)
+    blocks, tokens = _value(kv.blocks), _value(kv.tokens)
+    if tokens is None and blocks is not None:
+        tokens = blocks * size
+    return KvPart(
+        blocks=blocks,
+        tokens=tokens,
+        block_size=size,
+        block_size_assumed=assumed,
+        cpu_blocks=_value(kv.cpu_blocks),
+        max_concurrency=_value(kv.max_concurrency),
+    )
+
+
+def _buckets(start: Start) -> BucketsPart:
+    counts = {}
+    for phase in _PHASES:
+        listed, progress = start.buckets.get(phase), start.warmup.progress.get(phase)
+        counts[phase] = listed.value.count if listed else None
+        if progress and (phase == MULTIMODAL or listed is None):
+            counts[phase] = progress.total
+    return BucketsPart(**counts)
+
+
+def _graphs(start: Start) -> GraphsPart:
+    used = start.graphs_used
+    return GraphsPart(
+        prompt_used_bytes=_bytes(used.get(PROMPT)),
+        decode_used_bytes=_bytes(used.get(DECODE)),
+        printed={
+            f"{phase}_used_bytes": known.value.printed for phase, known in used.items()
+        },
+    )
+
+
+def _warmup(start: Start) -> WarmupPart:
+    warmup = start.warmup
+    finished = warmup.seconds is not None
+    done = total = 0
+    for phase in _PHASES:
+        listed, progress = start.buckets.get(phase), warmup.progress.get(phase)
+        planned = listed.value.count if listed and phase != MULTIMODAL else 0
+        planned = progress.total if progress else planned
+        total += planned
+        done += planned if finished else (progress.done if progress else 0)
+    return WarmupPart(
+        seconds=_value(warmup.seconds),
+        skipped=warmup.skipped is not None,
+        finished=finished,
+        done=done,
+        total=total,
+        allocated_bytes=_bytes(warmup.allocated),
+        init_seconds=_value(warmup.init_seconds),
+        sampler_seconds=warmup.sampler_seconds,
+        defragmenter_seconds=warmup.defragmenter_seconds,
+        phase_seconds=dict(warmup.phase_seconds),
+        compile_only=warmup.compile_only,
+    )
+
+
+def _traffic(start: Start) -> TrafficPart:
+    traffic = start.traffic
+    peak = _value(traffic.kv_use_peak)
+    return TrafficPart(
+        busy_lines=traffic.busy_lines,
+        kv_use_peak_percent=None if peak is None else round(100 * peak, 1),
+        running_peak=_value(traffic.running_peak),
+        waiting_peak=_value(traffic.waiting_peak),
+        preemptions=traffic.preemptions,
+        shown=has_traffic(start),
+    )
+
+
+def _faults(start: Start) -> list[FaultPart]:
+    return [
+        FaultPart(
+            fault_class=fault.name,
+            severity=fault.severity,
+            phase=fault.phase.value,
+            text=described(fault),
+            line=fault.line.number,
+            at=fault.at,
+            root=fault.root,
+        )
+        for fault in start.faults
+    ]
+
+
+def _finding(file: str, finding: Finding) -> FindingPart:
+    seen = finding.seen
+    return FindingPart(
+        code=finding.code,
+        severity=finding.severity,
+        title=seen.title,
+        why=seen.why,
+        cure=seen.cure,
+        numbers=_plain(seen.numbers),
+        evidence=[_evidence(file, line) for line in dict.fromkeys(seen.lines)],
+    )
+
+
+def _evidence(file: str, line: Line) -> Evidence:
+    return Evidence(file=file, line=line.number, text=line.text.strip())
+
+
+def _proposal(proposal: Proposal | None) -> ProposalPart | None:
+    if proposal is None:
+        return None
+    return ProposalPart(
+        env=dict(proposal.env),
+        flags=list(proposal.flags),
+        expected=dict(proposal.expected),
+        margin=_plain(proposal.margin),
+        proven=proposal.proven,
+        why=proposal.why,
+    )
+
+
+def _plain(numbers: Mapping[str, float | str]) -> dict[str, float | int | str]:
+    return dict(numbers)

@@ -1,0 +1,127 @@
+"""From log files to a report: read, parse, reduce, advise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpuwatch.advise.document import Report
+from hpuwatch.advise.report import build_report
+from hpuwatch.app.rules import shipped_rules
+from hpuwatch.errors import InputError
+from hpuwatch.events import Event
+from hpuwatch.parse.parser import Parser
+from hpuwatch.parse.rules import RuleSet
+from hpuwatch.records import Line
+from hpuwatch.source.files import read_lines
+from hpuwatch.state.model import State
+from hpuwatch.state.reduce import reduce
+
+_GAUDI_KINDS = frozenset(
+    {
+        "bridge_banner",
+        "bucket_config",
+        "bucket_env_echo",
+        "bucket_fallback",
+        "buckets_generated",
+        "cache_engine_init",
+        "config_not_warmed",
+        "graph_budget",
+        "graph_summary",
+        "hpu_graph_wrap",
+        "kv_alloc_v1",
+        "memory_split",
+        "model_profiling_run",
+        "runtime_config_dump",
+        "simulated_server",
+        "warmup_bucket",
+        "warmup_finished",
+        "warmup_misc",
+        "weights_preload",
+    }
+)
+"""What only a server on Gaudi says; vLLM itself says the rest on any card."""
+
+_GAUDI_WORDS = re.compile(r"\bhpu\b|gaudi|habana|synStatus|MODULE:PT_", re.IGNORECASE)
+_CUDA_WORDS = re.compile(
+    r"\bCUDA graph|device_config=cuda|\bNCCL\b|nvidia|FlashInfer|Flash ?Attention backend"
+    r"|torch\.cuda|cuda:\d",
+    re.IGNORECASE,
+)
+
+
+def report_of(paths: Sequence[str], rules_folder: Path | None = None) -> Report:
+    """Return the report over log files; ``-`` is standard input.
+
+    Raises:
+        MissingFileError: a file can't be opened.
+        InputError: a log is empty, binary, or not of a server on Gaudi.
+        ConfigError: the rules can't be read.
+    """
+    rules = shipped_rules(rules_folder)
+    return build_report([(path, state_of(path, rules)) for path in paths])
+
+
+def state_of(path: str, rules: RuleSet) -> State:
+    """Return what a log says of its server.
+
+    Raises:
+        MissingFileError: the file can't be opened.
+        InputError: the log is empty, binary, or not of a server on Gaudi.
+    """
+    parser, origin = Parser(rules), _Origin()
+    state = State()
+    for line in read_lines(path):
+        state = _reduced(state, parser.feed(line), origin)
+        origin.heard(line)
+    state = _reduced(state, parser.close(), origin)
+    if not origin.gaudi:
+        raise InputError(origin.complaint("standard input" if path == "-" else path))
+    return state
+
+
+def _reduced(state: State, events: Sequence[Event], origin: _Origin) -> State:
+    for event in events:
+        origin.saw(event)
+        state = reduce(state, event)
+    return state
+
+
+class _Origin:
+    """Whose log it is, found out while reading."""
+
+    def __init__(self) -> None:
+        self.gaudi = False
+        self._cuda = False
+        self._vllm = False
+
+    def saw(self, event: Event) -> None:
+        """Take an event into account."""
+        self._vllm = True
+        if not self.gaudi:
+            self.gaudi = event.kind in _GAUDI_KINDS or bool(
+                _GAUDI_WORDS.search(event.line.text)
+            )
+
+    def heard(self, line: Line) -> None:
+        """Take any line into account, while nothing tells of Gaudi."""
+        if not self.gaudi and not self._cuda:
+            self._cuda = bool(_CUDA_WORDS.search(line.text))
+
+    def complaint(self, name: str) -> str:
+        """Say what the log looks like instead."""
+        if self._cuda:
+            return (
+                f"{name} looks like the log of a server on CUDA, and hpuwatch reads logs "
+                "of vLLM on Intel Gaudi"
+            )
+        if self._vllm:
+            return (
+                f"{name} looks like a vLLM log, but no line in it comes from a Gaudi "
+                "server: give the log from the server's start on"
+            )
+        return (
+            f"{name} holds no line of a vLLM server on Intel Gaudi: give the server's "
+            "own output, from its start on"
+        )

@@ -1,0 +1,86 @@
+"""``hpuwatch suggest LOG…``: what a server's log says, and what to change."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from hpuwatch.advise.document import Report
+
+_FORMATS = ("text", "markdown", "json", "env")
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+
+
+def suggest(
+    logs: list[str] = typer.Argument(
+        None,
+        metavar="[LOG]...",
+        help="Server logs, plain or .gz; - is standard input.",
+        show_default=False,
+    ),
+    form: str = typer.Option("text", "--format", help=f"One of {', '.join(_FORMATS)}."),
+    fail_on: str | None = typer.Option(
+        None,
+        "--fail-on",
+        help="Exit 1 at this severity or worse: info, warning, error.",
+    ),
+    share: bool = typer.Option(
+        False, "--share", help="Mask hosts, paths and addresses."
+    ),
+) -> None:
+    """Say what a Gaudi server's log means: memory, warm-up, troubles, and what to change."""
+    from hpuwatch.advise.finding import SEVERITIES
+    from hpuwatch.advise.share import without_site
+    from hpuwatch.app.report import report_of
+    from hpuwatch.errors import UsageError
+
+    if form not in _FORMATS:
+        raise UsageError(f"--format {form!r} is not one of {', '.join(_FORMATS)}")
+    if fail_on is not None and fail_on not in SEVERITIES:
+        raise UsageError(f"--fail-on {fail_on!r} is not one of {', '.join(SEVERITIES)}")
+    report = report_of(_paths(logs or []))
+    if share:
+        report = without_site(report)
+    sys.stdout.write(_rendered(report, form))
+    if fail_on is not None:
+        grave = SEVERITIES[SEVERITIES.index(fail_on) :]
+        found = [each.severity for start in report.reports for each in start.findings]
+        if any(severity in grave for severity in found):
+            raise typer.Exit(1)
+
+
+def _paths(logs: Sequence[str]) -> list[str]:
+    from hpuwatch.errors import UsageError
+
+    if logs:
+        return list(logs)
+    if sys.stdin.isatty():
+        raise UsageError(
+            "name a log, or pipe one in: docker logs NAME 2>&1 | hpuwatch suggest -"
+        )
+    return ["-"]
+
+
+def _rendered(report: Report, form: str) -> str:
+    from hpuwatch.advise.text import render_env, render_markdown, render_text
+
+    if form == "json":
+        return report.model_dump_json(by_alias=True, indent=2) + "\n"
+    if form == "markdown":
+        return render_markdown(report)
+    if form == "env":
+        return render_env(report)
+    if not sys.stdout.isatty():
+        return render_text(report)
+    width = shutil.get_terminal_size().columns
+    if os.environ.get("NO_COLOR"):
+        return render_text(report, width=width)
+    return render_text(
+        report, width=width, emphasis=lambda text: f"{_BOLD}{text}{_PLAIN}"
+    )

@@ -1,0 +1,3 @@
+"""What is known of each start of the server, reduced from events."""
+
+from __future__ import annotations

@@ -1,0 +1,135 @@
+"""Events that tell what the server is: versions, model, card, flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from hpuwatch.events import Event
+from hpuwatch.state import fields
+from hpuwatch.state.memory import Handler
+from hpuwatch.state.model import Known, Server, Start
+
+_FIRST_PLUGIN = (0, 10)
+"""In-tree support ended with vLLM 0.10, so a V1 engine from there on is the plugin."""
+
+_ENVIRONMENT = {"hw": "card", "build": "build", "bridge_mode": "bridge_mode"}
+_ENGINE_FLAGS = (
+    "served_model_name",
+    "gpu_memory_utilization",
+    "kv_cache_dtype",
+    "quantization",
+    "enforce_eager",
+    "enable_prefix_caching",
+)
+
+
+def _server(start: Start, **news: object) -> Start:
+    known = {name: value for name, value in news.items() if value is not None}
+    changed: Server = replace(start.server, **known)  # type: ignore[arg-type]
+    return replace(start, server=_plugin(changed))
+
+
+def _plugin(server: Server) -> Server:
+    if server.plugin or server.version is None or server.engine is None:
+        return server
+    numbers = tuple(int(part) for part in re.findall(r"\d+", server.version.value)[:2])
+    plugin = server.engine.value == "V1" and numbers >= _FIRST_PLUGIN
+    return replace(server, plugin=plugin)
+
+
+def _lifecycle(start: Start, event: Event) -> Start:
+    return _server(
+        start,
+        version=fields.text(event, "ver"),
+        model=start.server.model or fields.text(event, "model"),
+    )
+
+
+def _engine(start: Start, event: Event) -> Start:
+    if "ver" in event.fields:
+        start = replace(start, engine_seen=True)
+    for name in _ENGINE_FLAGS:
+        if name in event.fields and event.fields[name] is not None:
+            start = _flag(start, event, name, str(event.fields[name]))
+    return _server(
+        start,
+        version=fields.text(event, "ver"),
+        engine=fields.text(event, "engine"),
+        model=start.server.model or fields.text(event, "model"),
+        tensor_parallel=fields.whole(event, "tensor_parallel_size"),
+        max_model_len=fields.whole(event, "max_seq_len")
+        or fields.whole(event, "max_model_len"),
+        max_num_batched_tokens=fields.whole(event, "max_num_batched_tokens"),
+        max_num_seqs=fields.whole(event, "max_num_seqs"),
+        block_size=fields.whole(event, "block_size"),
+    )
+
+
+def _loading(start: Start, event: Event) -> Start:
+    return _server(start, model=start.server.model or fields.text(event, "model"))
+
+
+def _flag(start: Start, event: Event, name: str, value: str) -> Start:
+    flags = {**start.server.flags, name: Known(value, event.line)}
+    return replace(start, server=replace(start.server, flags=flags))
+
+
+def _dump(start: Start, event: Event) -> Start:
+    """Read the runtime's dump: environment, features and user flags, one key a line."""
+    if "flags" in event.fields:
+        return _server(start, card=fields.text(event, "hw"))
+    key, value = fields.text(event, "key"), event.fields.get("value")
+    if key is None or value is None:
+        return start
+    if key.value.isupper():
+        return _flag(start, event, key.value, str(value))
+    return _described(start, event, key.value, str(value))
+
+
+def _described(start: Start, event: Event, name: str, said: str) -> Start:
+    if name == "vllm_gaudi_commit":
+        return _server(start, plugin=True)
+    if name == "engine_version" and said:
+        return _server(start, engine=Known(said.upper(), event.line))
+    if name in _ENVIRONMENT and said:
+        return _server(start, **{_ENVIRONMENT[name]: Known(said, event.line)})
+    features = {**start.server.features, name: said}
+    return _server(start, features=features)
+
+
+def _echo(start: Start, event: Event) -> Start:
+    name = fields.text(event, "VAR")
+    value = event.fields.get("value")
+    if name is None or value is None:
+        return start
+    return _flag(start, event, name.value, str(value))
+
+
+def _banner(start: Start, event: Event) -> Start:
+    name = fields.text(event, "name")
+    if name is None or name.value != "PT_HPU_LAZY_MODE":
+        return start
+    lazy = str(event.fields.get("value")).strip() == "1"
+    mode = Known("lazy" if lazy else "eager", event.line)
+    return _server(start, bridge_mode=start.server.bridge_mode or mode)
+
+
+def _simulated(start: Start, _event: Event) -> Start:
+    return _server(start, simulated=True)
+
+
+HANDLERS: Mapping[str, Handler] = MappingProxyType(
+    {
+        "server_lifecycle": _lifecycle,
+        "model_load_start": _loading,
+        "sleep_and_model_switch": _loading,
+        "engine_config": _engine,
+        "runtime_config_dump": _dump,
+        "bucket_env_echo": _echo,
+        "bridge_banner": _banner,
+        "simulated_server": _simulated,
+    }
+)

@@ -1,0 +1,234 @@
+"""What is known of the server, as frozen values.
+
+A :class:`State` is a row of :class:`Start`; each start is one life of the server (or one
+model switch within it).  Every figure is a :class:`Known`: the value and the line that said
+so, since a report must be able to show what it rests on.  Memory figures are kept per rank,
+because every rank prints its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from hpuwatch.life.phases import Phase
+from hpuwatch.records import Line
+from hpuwatch.units import Amount
+
+T = TypeVar("T")
+
+PROMPT = "prompt"
+DECODE = "decode"
+MULTIMODAL = "multimodal"
+
+Shape = tuple[int, ...]
+"""A bucket or a request's shape: (batch, query, blocks), or (batch, x) in old dialects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[T]):
+    """A value and the line that it rests on."""
+
+    value: T
+    line: Line
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What the server is, as far as the log says."""
+
+    version: Known[str] | None = None  # vLLM's own, as "0.26.0"
+    build: Known[str] | None = None  # Gaudi software, as "1.24.0.460"
+    engine: Known[str] | None = None  # "V0" or "V1"
+    plugin: bool = False  # vllm-gaudi (else the fork or upstream)
+    model: Known[str] | None = None
+    card: Known[str] | None = None  # "gaudi", "gaudi2", "gaudi3"
+    tensor_parallel: Known[int] | None = None
+    bridge_mode: Known[str] | None = None  # "lazy" or "eager" (torch.compile)
+    max_model_len: Known[int] | None = None
+    max_num_seqs: Known[int] | None = None
+    max_num_batched_tokens: Known[int] | None = None
+    block_size: Known[int] | None = None  # --block-size, tokens
+    features: Mapping[str, str] = field(default_factory=dict)  # the Features block
+    flags: Mapping[str, Known[str]] = field(default_factory=dict)  # User flags, echoes
+    simulated: bool = False  # hpuwatch sim says so in its log
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory ledger of one rank, bytes of device memory."""
+
+    total: Known[Amount] | None = None
+    weights: Known[Amount] | None = None
+    profile_run: Known[Amount] | None = None
+    free: Known[Amount] | None = None  # after weights and profile run
+    utilisation: Known[float] | None = None  # gpu_memory_utilization
+    usable: Known[Amount] | None = None
+    reserve: Known[Amount] | None = None  # for graphs
+    reserve_ratio: Known[float] | None = None  # VLLM_GRAPH_RESERVED_MEM
+    dummy_block: Known[Amount] | None = None
+    kv_cache: Known[Amount] | None = None
+    used_after_kv: Known[Amount] | None = None  # of the device, with KV allocated
+    profile_seconds: float | None = None  # between two headers: weights, profile run
+
+
+@dataclass(frozen=True, slots=True)
+class Kv:
+    """The KV cache as the scheduler sees it."""
+
+    blocks: Known[int] | None = None
+    tokens: Known[int] | None = None
+    cpu_blocks: Known[int] | None = None
+    max_concurrency: Known[float] | None = None
+    fitting_len: Known[int] | None = None  # longest request that would fit, as printed
+
+    @property
+    def block_size(self) -> int | None:
+        """Return tokens per block where both figures are known and agree.
+
+        They don't in hybrid models, whose tokens follow from the concurrency.
+        """
+        if self.blocks and self.tokens and self.blocks.value:
+            size, rest = divmod(self.tokens.value, self.blocks.value)
+            return size if rest == 0 else None
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BucketList:
+    """The buckets of one phase as the log lists them.
+
+    ``shapes`` is empty where the list was cut or never printed; ``count`` then still holds.
+    """
+
+    count: int
+    shapes: tuple[Shape, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the warm-up of one phase has come."""
+
+    done: int
+    total: int
+    elapsed_seconds: float | None = None  # as the bar prints it
+    first_at: float | None = None  # received_at of the first sign of this phase
+    last_at: float | None = None
+    free: Known[Amount] | None = None  # free_mem of the newest bucket line
+    capturing: bool = False  # V0's second pass, which captures graphs
+    points: tuple[tuple[int, float], ...] = ()  # (done, seconds), the newest only
+
+
+@dataclass(frozen=True, slots=True)
+class Warmup:
+    """The warm-up of one start."""
+
+    skipped: Known[bool] | None = None
+    seconds: Known[float] | None = None  # "Warmup finished in N secs"
+    allocated: Known[Amount] | None = None
+    init_seconds: Known[float] | None = None  # "init engine … took N s"
+    sampler_seconds: float | None = None  # between its two lines, from their headers
+    defragmenter_seconds: float | None = None  # likewise
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)  # likewise
+    compile_only: bool | None = None  # False: "Cannot use PT_COMPILE_ONLY_MODE"
+    progress: Mapping[str, Progress] = field(default_factory=dict)  # by phase
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A shape that traffic asked for and warm-up had not prepared.
+
+    ``reason`` is ``not_warmed_up`` (a graph compiled while a user waited) or
+    ``not_prepared`` (no bucket covers it; one was invented).  ``count`` says how often
+    traffic asked for it: 0 for shapes of the start itself, as the profile run's.
+    """
+
+    phase: str
+    reason: str
+    shape: Shape
+    line: Line
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something broke.
+
+    Attributes:
+        name: the fault class, as ``device_oom_devmem`` (ids of rules/parse/faults.yaml).
+        phase: where in its life the server was.
+        severity: ``fatal``, ``error`` or ``warning``.
+        root: False for a consequence ("EngineDeadError"), True for a cause.
+        wanted: bytes asked for, where printed.
+        at: "prompt bucket 3 of 48" and the like, where known.
+        message: the exception's own words, where known.
+        context: the last lines of its traceback.
+    """
+
+    name: str
+    phase: Phase
+    severity: str
+    line: Line
+    rank: int | None = 0
+    root: bool = True
+    wanted: Amount | None = None
+    at: str | None = None
+    message: str = ""
+    context: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What the engine's periodic lines tell of the load; None where no such line came."""
+
+    lines: int = 0
+    busy_lines: int = 0  # with requests running or tokens coming out
+    waiting_lines: int = 0  # in a row up to now, with requests waiting
+    waiting_lines_longest: int = 0
+    kv_use_peak: Known[float] | None = None  # ratio 0 to 1
+    running_peak: Known[int] | None = None
+    waiting_peak: Known[int] | None = None
+    preemptions: int = 0
+    preempted: Known[int] | None = None  # the newest line that told of one
+    prompt_tokens_per_second_peak: Known[float] | None = None
+    generation_tokens_per_second_peak: Known[float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One life of the server."""
+
+    first_line: Line
+    phase: Phase = Phase.STARTING
+    phase_since: float | None = None  # received_at of the line that began the phase
+    broke_in: Phase | None = None  # the phase in which it broke, once it has failed
+    began_at: float | None = None  # received_at of first_line
+    server: Server = field(default_factory=Server)
+    memory: Mapping[int, Memory] = field(default_factory=dict)  # by rank
+    kv: Kv = field(default_factory=Kv)
+    buckets: Mapping[str, Known[BucketList]] = field(default_factory=dict)  # by phase
+    graphs_used: Mapping[str, Known[Amount]] = field(default_factory=dict)  # by phase
+    warmup: Warmup = field(default_factory=Warmup)
+    misses: tuple[Miss, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    traffic: Traffic = field(default_factory=Traffic)
+    compiled: Mapping[str, int] = field(default_factory=dict)  # graph compilations seen
+    captured: Mapping[str, Known[float]] = field(
+        default_factory=dict
+    )  # ratio, by phase
+    marks: Mapping[str, str] = field(default_factory=dict)  # header times, by step
+    worker_ranks: Mapping[int, int] = field(default_factory=dict)  # by pid, V0 workers
+    engine_seen: bool = False  # an engine said that it initialises
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All starts seen in one log, oldest first; the newest is the one being lived."""
+
+    starts: tuple[Start, ...] = ()
+
+    @property
+    def current(self) -> Start | None:
+        """Return the newest start, or None before the first event."""
+        return self.starts[-1] if self.starts else None

@@ -1,0 +1,50 @@
+"""One frozen picture of an instance, which metrics, probes and the status page draw from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hpuwatch.life.phases import Phase
+from hpuwatch.state.model import State
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An estimate of the seconds of warm-up that are left, or why there is none."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = "warm-up has not begun"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known at one moment.
+
+    Attributes:
+        name: the instance.
+        phase: the process's phase; it follows the log and the process (a dead server is
+            not ready, whatever its log said last).
+        state: everything read from the log.
+        now: when the picture was taken, seconds since the epoch.
+        lines: lines read since the start of the log.
+        unparsed_lines: lines with a vLLM header at WARNING or above that no rule knew.
+        restarts: starts of the server after the first, under this instance.
+        watcher_starts: how often a watcher took up this spool.
+        echo_dropped_bytes: output not passed through because the reader stalled.
+        left: time left in warm-up.
+        reason: one sentence on why the server is or isn't ready.
+    """
+
+    name: str
+    phase: Phase
+    state: State = field(default_factory=State)
+    now: float = 0.0
+    lines: int = 0
+    unparsed_lines: int = 0
+    restarts: int = 0
+    watcher_starts: int = 0
+    echo_dropped_bytes: int = 0
+    left: Left = field(default_factory=Left)
+    reason: str = ""

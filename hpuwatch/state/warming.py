@@ -1,0 +1,256 @@
+"""Events of the warm-up: buckets, progress, graphs and how long each step took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from hpuwatch.events import Event
+from hpuwatch.state import fields
+from hpuwatch.state.memory import KV_ALLOCATED, Handler, mark, of_rank, rank_of
+from hpuwatch.state.model import (
+    DECODE,
+    MULTIMODAL,
+    PROMPT,
+    BucketList,
+    Known,
+    Progress,
+    Start,
+    Warmup,
+)
+from hpuwatch.state.times import seconds_between
+
+PHASES = (MULTIMODAL, PROMPT, DECODE)
+"""In the order in which the runtime warms them."""
+
+SAMPLER_BEGAN, SAMPLER_ENDED = "sampler_begin", "sampler_end"
+DEFRAGMENTER_BEGAN, DEFRAGMENTER_ENDED = "defragmenter_begin", "defragmenter_end"
+LAST_STEP = "last_step"
+
+_KEPT_POINTS = 64
+
+
+def _generated(start: Start, event: Event) -> Start:
+    """Keep the last list: a runtime that slices attention prints a first one too."""
+    phase = fields.phase(event)
+    count = fields.whole(event, "n")
+    patches = event.fields.get("mm_buckets")
+    if isinstance(patches, tuple):
+        phase, listed = MULTIMODAL, BucketList(len(patches))
+    elif phase in (PROMPT, DECODE) and count is not None:
+        shapes = fields.shapes(event, "tuples")
+        whole = len(shapes) == count.value
+        listed = BucketList(count.value, shapes if whole else ())
+    else:
+        return start
+    known = {**start.buckets, phase: Known(listed, event.line)}
+    return replace(start, buckets=known)
+
+
+def _bucket(start: Start, event: Event) -> Start:
+    """Note a bucket: its line comes before its work, so those before it are done."""
+    phase = fields.phase(event)
+    place, total = fields.whole(event, "i"), fields.whole(event, "n")
+    if phase not in PHASES or place is None or total is None:
+        return start
+    capturing = bool(event.fields.get("graph"))
+    if capturing and phase != MULTIMODAL:
+        start = _second_pass(start)
+    seen = Progress(
+        place.value - 1,
+        total.value,
+        last_at=event.line.received_at,
+        capturing=capturing,
+    )
+    start = _progress(start, phase, seen)
+    free = fields.amount(event, "free")
+    if free is not None:
+        now = replace(start.warmup.progress[phase], free=free)
+        start = _with_progress(start, phase, now)
+    return _last_step(start, event) if phase == MULTIMODAL else start
+
+
+def _second_pass(start: Start) -> Start:
+    """Begin anew where V0 has compiled all buckets and now captures their graphs."""
+    progress = {
+        phase: each
+        for phase, each in start.warmup.progress.items()
+        if each.capturing or phase == MULTIMODAL
+    }
+    return _warmup(start, progress=progress)
+
+
+def _bar(start: Start, event: Event) -> Start:
+    phase = fields.phase(event)
+    done, total = fields.whole(event, "i"), fields.whole(event, "n")
+    if phase not in PHASES or done is None or total is None:
+        return start
+    elapsed = fields.number(event, "elapsed")
+    seen = Progress(
+        done.value,
+        total.value,
+        elapsed_seconds=elapsed.value if elapsed else None,
+        last_at=event.line.received_at,
+    )
+    return _progress(start, phase, seen)
+
+
+def _progress(start: Start, phase: str, seen: Progress) -> Start:
+    """Move a phase on; several ranks and a second bar of the phase never move it back."""
+    start = _earlier_phases_done(start, phase)
+    before = start.warmup.progress.get(phase, Progress(0, 0, first_at=seen.last_at))
+    if seen.done < before.done:
+        return start
+    elapsed = seen.elapsed_seconds
+    at = elapsed if seen.last_at is None else seen.last_at
+    now = replace(
+        before,
+        done=seen.done,
+        total=seen.total,
+        elapsed_seconds=before.elapsed_seconds if elapsed is None else elapsed,
+        last_at=seen.last_at,
+        capturing=seen.capturing or before.capturing,
+        points=_timed(before.points, seen.done, at),
+    )
+    return _with_progress(start, phase, now)
+
+
+def _timed(
+    points: tuple[tuple[int, float], ...], done: int, seconds: float | None
+) -> tuple[tuple[int, float], ...]:
+    """Add a point, so that counts and times both grow.
+
+    Buckets that we learn of at one moment have no times of their own, as when a watcher
+    reads on from where the last one stopped: they are one point.
+    """
+    if seconds is None or (points and done <= points[-1][0]):
+        return points
+    if points and seconds <= points[-1][1]:
+        return (*points[:-1], (done, points[-1][1]))
+    return (*points[-_KEPT_POINTS + 1 :], (done, seconds))
+
+
+def _with_progress(start: Start, phase: str, progress: Progress) -> Start:
+    return _warmup(start, progress={**start.warmup.progress, phase: progress})
+
+
+def _warmup(start: Start, **figures: object) -> Start:
+    changed: Warmup = replace(start.warmup, **figures)  # type: ignore[arg-type]
+    return replace(start, warmup=changed)
+
+
+def _phase_done(start: Start, phase: str) -> Start:
+    progress = start.warmup.progress.get(phase)
+    if progress is None or progress.done >= progress.total:
+        return start
+    return _with_progress(start, phase, replace(progress, done=progress.total))
+
+
+def _earlier_phases_done(start: Start, phase: str) -> Start:
+    for earlier in PHASES[: PHASES.index(phase)]:
+        start = _phase_done(start, earlier)
+    return start
+
+
+def _last_step(start: Start, event: Event) -> Start:
+    if event.logged_at is None or rank_of(start, event) != 0:
+        return start
+    return replace(start, marks={**start.marks, LAST_STEP: event.logged_at})
+
+
+def _summary(start: Start, event: Event) -> Start:
+    """Close a phase; over ranks, the one whose graphs used most counts."""
+    phase = fields.phase(event)
+    if phase not in PHASES:
+        return start
+    start = _phase_done(start, phase)
+    start = _phase_took(start, event, phase)
+    used = fields.amount(event, "mem")
+    most = fields.larger(start.graphs_used.get(phase), used)
+    if most is not None:
+        start = replace(start, graphs_used={**start.graphs_used, phase: most})
+    percent = fields.number(event, "pct")
+    if percent is not None:
+        ratio = Known(percent.value / 100, event.line)
+        start = replace(start, captured={**start.captured, phase: ratio})
+    return start
+
+
+def _phase_took(start: Start, event: Event, phase: str) -> Start:
+    """Note what a phase took; where no bar ran, both summaries come at the very end."""
+    progress = start.warmup.progress.get(phase)
+    if progress is None or progress.elapsed_seconds is None:
+        return start
+    if phase not in start.warmup.phase_seconds:
+        since = start.marks.get(LAST_STEP) or start.marks.get(KV_ALLOCATED)
+        seconds = seconds_between(since, event.logged_at)
+        took = progress.elapsed_seconds if seconds is None else seconds
+        start = _warmup(
+            start, phase_seconds={**start.warmup.phase_seconds, phase: took}
+        )
+    return _last_step(start, event)
+
+
+def _finished(start: Start, event: Event) -> Start:
+    """Every rank prints its own; the slowest and the largest count."""
+    for phase in PHASES:
+        start = _phase_done(start, phase)
+    start = of_rank(start, event, total=fields.amount(event, "total"))
+    return _warmup(
+        start,
+        seconds=fields.larger(start.warmup.seconds, fields.number(event, "s")),
+        allocated=fields.larger(start.warmup.allocated, fields.amount(event, "mem")),
+    )
+
+
+def _skipped(start: Start, event: Event) -> Start:
+    """Note the skip once: the plugin says it twice."""
+    if start.warmup.skipped is not None:
+        return start
+    return _warmup(start, skipped=Known(value=True, line=event.line))
+
+
+_COMPILE_ONLY = {"compile_only": True, "compile_only_unsupported": False}
+_STEPS = (SAMPLER_BEGAN, SAMPLER_ENDED, DEFRAGMENTER_BEGAN, DEFRAGMENTER_ENDED)
+
+
+def _step(start: Start, event: Event) -> Start:
+    step = str(event.fields.get("step"))
+    if step in _COMPILE_ONLY:
+        return _warmup(start, compile_only=_COMPILE_ONLY[step])
+    if step not in _STEPS:
+        return start
+    start = _phase_done(start, MULTIMODAL)
+    return _step_times(mark(_last_step(start, event), event, step))
+
+
+def _step_times(start: Start) -> Start:
+    marks = start.marks
+    return _warmup(
+        start,
+        sampler_seconds=seconds_between(
+            marks.get(SAMPLER_BEGAN), marks.get(SAMPLER_ENDED)
+        ),
+        defragmenter_seconds=seconds_between(
+            marks.get(DEFRAGMENTER_BEGAN), marks.get(DEFRAGMENTER_ENDED)
+        ),
+    )
+
+
+def _init_time(start: Start, event: Event) -> Start:
+    return _warmup(start, init_seconds=fields.number(event, "s"))
+
+
+HANDLERS: Mapping[str, Handler] = MappingProxyType(
+    {
+        "buckets_generated": _generated,
+        "warmup_bucket": _bucket,
+        "warmup_progress": _bar,
+        "graph_summary": _summary,
+        "warmup_finished": _finished,
+        "warmup_skipped": _skipped,
+        "warmup_misc": _step,
+        "engine_init_time": _init_time,
+    }
+)

@@ -1,0 +1,236 @@
+"""``suggest`` on logs of real servers, against the answers that people wrote down.
+
+Figures agree within print rounding: four significant digits where a log prints them so.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hpuwatch.advise.report import build_report
+from hpuwatch.app.report import report_of, state_of
+from hpuwatch.app.rules import shipped_rules
+from hpuwatch.life.phases import Phase
+from hpuwatch.state.model import Progress, Warmup
+from hpuwatch.state.warmup_left import estimate_left
+from hpuwatch.testing.logs import state_of_text
+from hpuwatch.units import GIB, MIB
+
+TRAFFIC = "gaudi3-qwen3vl32b-plugin-0.15-start-and-traffic.log.gz"
+DIES = "gaudi3-qwen3vl32b-plugin-0.15-dies-in-warmup.log.gz"
+FORK = "gaudi2-llama70b-tp4-fork-0.6.3-skip-warmup.log.gz"
+
+Read = Callable[[Mapping[str, Any]], object]
+
+
+def inside(*path: str) -> Read:
+    """Return a reader of one place in the document."""
+
+    def read(report: Mapping[str, Any]) -> object:
+        value: Any = report
+        for name in path:
+            value = value[name]
+        return value
+
+    return read
+
+
+def memory(name: str, unit: int = GIB) -> Read:
+    return lambda report: report["memory"][name] / unit
+
+
+FIGURES: dict[str, Read] = {
+    "weights_gib": memory("weights"),
+    "weights_gib_per_card": memory("weights"),
+    "profile_run_gib": memory("profile_run"),
+    "profile_secs": inside("memory", "profile_seconds"),
+    "free_gib": memory("free"),
+    "usable_gib": memory("usable"),
+    "util": inside("memory", "utilisation"),
+    "graph_reserved_gib": memory("reserve"),
+    "reserved_frac": inside("memory", "reserve_ratio"),
+    "dummy_block_mib": memory("dummy_block", MIB),
+    "kv_gib": memory("kv_cache"),
+    "kv_blocks": inside("kv", "blocks"),
+    "kv_tokens": inside("kv", "tokens"),
+    "cpu_blocks": inside("kv", "cpu_blocks"),
+    "block_size": inside("kv", "block_size"),
+    "prompt_buckets": inside("buckets", "prompt"),
+    "decode_buckets": inside("buckets", "decode"),
+    "multimodal_steps": inside("buckets", "multimodal"),
+    "sampler_warmup_s": inside("warmup", "sampler_seconds"),
+    "defrag_warmup_s": inside("warmup", "defragmenter_seconds"),
+    "prompt_graph_used_gib": lambda report: report["graphs"]["prompt_used_bytes"] / GIB,
+    "decode_graph_used_gib": lambda report: report["graphs"]["decode_used_bytes"] / GIB,
+    "warmup_secs": inside("warmup", "seconds"),
+    "warmup_skipped": inside("warmup", "skipped"),
+    "init_engine_secs": inside("warmup", "init_seconds"),
+    "prompt_phase_s": inside("warmup", "phase_seconds", "prompt"),
+    "decode_phase_s": inside("warmup", "phase_seconds", "decode"),
+    "max_concurrency": lambda report: (
+        f"{report['kv']['max_concurrency']}x @{report['server']['max_model_len']}"
+    ),
+}
+IN_WORDS = {"finding", "cause"}
+"""Answers that are sentences; tests of their own compare them."""
+
+
+def reported(shared: Path, name: str) -> dict[str, Any]:
+    whole = report_of([str(shared / "corpus" / name)]).model_dump_json(by_alias=True)
+    (only,) = json.loads(whole)["reports"]
+    assert isinstance(only, dict)
+    return only
+
+
+def answers(shared: Path, name: str) -> dict[str, Any]:
+    text = (shared / "corpus" / "answers.yaml").read_text(encoding="utf-8")
+    entry = next(each for each in yaml.safe_load(text) if each["file"] == name)
+    return dict(entry)
+
+
+@pytest.mark.parametrize("name", [TRAFFIC, DIES, FORK])
+def test_every_figure_of_the_answers(shared: Path, name: str) -> None:
+    report, entry = reported(shared, name), answers(shared, name)
+    wrong = {}
+    for figure, right in entry["answers"].items():
+        if figure in IN_WORDS:
+            continue
+        said = FIGURES[figure](report)
+        if said != (
+            right if isinstance(right, str) else pytest.approx(right, rel=5e-4)
+        ):
+            wrong[figure] = (said, right)
+    assert not wrong
+    assert report["server"]["card"] == entry["device"]
+    assert report["server"]["tp"] == entry["cards_tp"]
+    assert entry["model"] in report["server"]["model"]
+    version = re.match(r"[\d.]+\d(?:rc\d)?", report["server"]["version"])
+    assert version is not None
+    assert version[0] in entry["version"]
+    assert report["origin"] == "measured"
+    assert report["earlier"] == []
+
+
+def test_an_idle_reserve_that_nobody_needs_is_information_not_advice(
+    shared: Path,
+) -> None:
+    report = reported(shared, TRAFFIC)
+    right = answers(shared, TRAFFIC)["answers"]["finding"]
+    (idle,) = report["findings"]
+    assert (idle["code"], idle["severity"]) == ("reserve-idle", "info")
+    assert report["proposal"] is None
+    used, reserve, free, peak = re.findall(r"\d+\.\d+", right)[:4]
+    assert report["graphs"]["printed"]["prompt_used_bytes"] == f"{used} GiB"
+    assert report["memory"]["printed"]["reserve"] == f"{reserve} GiB"
+    assert f"{free} GiB" in idle["title"]
+    assert idle["numbers"]["kv_use_peak_percent"] == float(peak)
+    assert idle["numbers"]["preemptions"] == 0
+    assert report["headline"]["do"].startswith("Change nothing")
+    texts = [line["text"] for line in idle["evidence"]]
+    assert any(f"{reserve} GiB reserved for HPUGraphs" in text for text in texts)
+    assert any(f"{peak}%" in text for text in texts)
+    # The profile run's own shape came before there was any traffic.
+    assert "bucket-miss" not in {each["code"] for each in report["findings"]}
+
+
+def test_a_code_bug_in_warm_up_is_no_matter_of_memory(shared: Path) -> None:
+    report = reported(shared, DIES)
+    right = answers(shared, DIES)["answers"]["cause"]
+    gravest = report["findings"][0]
+    assert (gravest["code"], gravest["severity"]) == ("warmup-failed", "error")
+    cause, _, bracket = right.partition(" (")
+    assert cause in gravest["title"]
+    assert "prompt bucket 1 of 48" in gravest["title"]
+    assert bracket.rstrip(")") in gravest["why"]
+    assert report["proposal"] is None
+    root = [each for each in report["faults"] if each["root"]]
+    assert [each["text"] for each in root] == [cause]
+    assert root[0]["phase"] == "warming"
+
+
+def test_a_skipped_warm_up_is_told_and_proves_nothing_of_the_reserve(
+    shared: Path,
+) -> None:
+    report = reported(shared, FORK)
+    assert [each["code"] for each in report["findings"]] == ["warmup-skipped"]
+    assert report["proposal"] is None
+    assert report["memory"]["ranks"] == 4
+    assert report["memory"]["rank"] == 0
+    assert report["server"]["assumed_like"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plugin-0.26-developer-mode.log",
+        "plugin-0.26-exponential.log",
+        "plugin-0.26-tp2.log",
+    ],
+)
+def test_the_real_plugin_on_a_stand_in_is_one_life_without_a_grave_finding(
+    shared: Path, name: str
+) -> None:
+    report = reported(shared, f"plugin-on-stand-in/{name}")
+    assert report["server"]["release"] == "plugin-0.26"
+    assert report["server"]["phase"] == "stopped"
+    assert report["earlier"] == []
+    assert report["warmup"]["finished"]
+    assert report["warmup"]["done"] == report["warmup"]["total"]
+    assert not [each for each in report["findings"] if each["severity"] == "error"]
+
+
+def test_two_real_lives_in_one_log_are_two_starts(shared: Path) -> None:
+    texts = [
+        gzip.decompress((shared / "corpus" / name).read_bytes()).decode(
+            errors="replace"
+        )
+        for name in (DIES, TRAFFIC)
+    ]
+    (whole,) = build_report([("both", state_of_text("".join(texts)))]).reports
+    (earlier,) = whole.earlier
+    assert earlier.findings[0].code == "warmup-failed"
+    assert whole.source.start == 2
+    assert whole.kv.blocks == 1189
+    assert not whole.faults
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        TRAFFIC,
+        "plugin-on-stand-in/plugin-0.26-exponential.log",
+        "plugin-on-stand-in/plugin-0.26-tp2.log",
+    ],
+)
+def test_the_time_left_would_have_been_told_well(shared: Path, name: str) -> None:
+    """Cut every phase at each bucket that was timed: the bounds hold nine of ten."""
+    start = state_of(str(shared / "corpus" / name), shipped_rules()).starts[-1]
+    held = asked = 0
+    for phase in ("prompt", "decode"):
+        points = start.warmup.progress[phase].points
+        total = start.warmup.progress[phase].total
+        for place in range(4, len(points)):
+            done, at = points[place]
+            progress = {phase: Progress(done, total, points=points[: place + 1])}
+            cut = replace(
+                start,
+                phase=Phase.WARMING,
+                buckets={},
+                warmup=Warmup(progress=progress),
+            )
+            left = estimate_left(cut, at)
+            if left.low is None or left.high is None:
+                continue
+            asked += 1
+            held += left.low - 1 <= points[-1][1] - at <= left.high + 1
+    assert asked > 10
+    assert held / asked >= 0.9

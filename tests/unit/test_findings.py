@@ -1,0 +1,349 @@
+"""What is found in a log, under which code, and on which lines it rests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hpuwatch.advise.causes import CAUSES, UNKNOWN
+from hpuwatch.advise.finding import SEVERITIES, Finding
+from hpuwatch.advise.findings import CODES, documentation, findings_of
+from hpuwatch.testing.logs import start_of_text
+
+pytestmark = pytest.mark.unit
+
+AT = "INFO 01-02 03:04:05 [x.py:1]"
+ENGINE = (
+    f"{AT} Initializing a V1 LLM engine (v0.26.0) with config: model='m', "
+    "max_seq_len=2048, tensor_parallel_size=1, device_config=hpu\n"
+)
+WEIGHTS = f"{AT} Loading model weights took 14.5000 GB\n"
+WRAPPED = f"{AT} Wrapping in HPUGraph took 0.0000 GB\n"
+SPLIT = (
+    f"{AT} Free device memory: 80 GiB, 72 GiB usable (gpu_memory_utilization=0.9), "
+    "{reserve} GiB reserved for HPUGraphs (VLLM_GRAPH_RESERVED_MEM=0.1), 16 MiB reserved "
+    "for KV cache dummy block {kv} GiB reserved for usable KV cache\n"
+    f"{AT} Usable num_blocks: {{blocks}}, actual allocated num_blocks: 9 "
+    "(_PAD_BLOCK_ID=0, _PAD_SLOT_ID=-1)\n"
+)
+WARM = f"{AT} Warmup finished in 30 secs, allocated {{used}} GiB of device memory\n"
+BAR = "Prompt warmup processing:   4%|4  | 2/48 [00:06<02:18,  3.00s/item, 1/48]\n"
+READY = "INFO:     Application startup complete.\n"
+OOM = (
+    "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for "
+    "size::2147483648 (2048)MB"
+)
+
+
+def sized(reserve: float = 7.2, kv: float = 64.78, blocks: int = 4146) -> str:
+    return SPLIT.format(reserve=reserve, kv=kv, blocks=blocks)
+
+
+def dies(exception: str) -> str:
+    """The engine's last words, as a logger repeats them."""
+    said = [
+        "EngineCore failed to start.",
+        "Traceback (most recent call last):",
+        '  File "/opt/x/core.py", line 12, in run',
+        "    step()",
+        '  File "/opt/x/layer.py", line 590, in attend',
+        "    return layers[name]",
+        exception,
+    ]
+    return "".join(f"ERROR 01-02 03:04:09 [core.py:9] {line}\n" for line in said)
+
+
+def found(text: str) -> dict[str, Finding]:
+    return {each.code: each for each in findings_of(start_of_text(text))}
+
+
+def test_a_server_that_is_ready_and_has_no_fault_says_so() -> None:
+    text = ENGINE + WEIGHTS + sized() + WARM.format(used=6.5) + READY
+    (only,) = found(text).values()
+    assert only.code == "all-good"
+    assert "nothing to say" in only.seen.title
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [
+        (ENGINE, "weights-oom"),
+        (ENGINE + WEIGHTS, "weights-oom"),
+        (ENGINE + WEIGHTS + WRAPPED, "sizing-oom"),
+        (ENGINE + WEIGHTS + sized() + BAR, "warmup-oom"),
+        (ENGINE + WEIGHTS + sized() + WARM.format(used=6.5) + READY, "serving-oom"),
+    ],
+)
+def test_memory_that_runs_out_is_told_by_its_phase(before: str, code: str) -> None:
+    findings = list(findings_of(start_of_text(before + dies(OOM))))
+    assert findings[0].code == code
+    assert findings[0].severity == "error"
+    assert findings[0].seen.numbers["wanted_bytes"] == 2 * 1024**3
+    last = (before + dies(OOM)).count("\n")
+    assert [line.number for line in findings[0].seen.lines] == [last]
+
+
+def test_weights_that_dont_fit_are_no_matter_of_the_reserve() -> None:
+    seen = found(ENGINE + dies(OOM))["weights-oom"].seen
+    assert "reserve can't help" in seen.why
+    assert "--tensor-parallel-size" in seen.cure
+
+
+def test_a_code_bug_in_warm_up_is_named_and_is_no_memory() -> None:
+    text = ENGINE + WEIGHTS + sized() + BAR + dies("KeyError: 0")
+    text += (
+        "(APIServer pid=1) Traceback (most recent call last):\n"
+        '(APIServer pid=1)   File "/opt/x/utils.py", line 9, in wait\n'
+        "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root "
+        "cause above. Failed core proc(s): {}\n"
+    )
+    seen = found(text)["warmup-failed"].seen
+    assert "KeyError: 0 in attend" in seen.title
+    assert "prompt bucket 3 of 48" in seen.title
+    assert seen.why == "This is a code bug, not memory."
+
+
+@pytest.mark.parametrize(
+    ("before", "exception", "code"),
+    [
+        (ENGINE, "OSError: [Errno 98] Address already in use", "start-failed"),
+        (
+            ENGINE + WEIGHTS,
+            (
+                "ValueError: No available memory for the cache blocks. Try increasing "
+                "`gpu_memory_utilization` when initializing the engine."
+            ),
+            "kv-none",
+        ),
+        (
+            ENGINE + WEIGHTS,
+            (
+                "ValueError: The model's max seq len (8192) is larger than the maximum number "
+                "of tokens that can be stored in KV cache (4096). Try increasing"
+            ),
+            "kv-short",
+        ),
+        (
+            ENGINE + WEIGHTS + sized() + BAR,
+            (
+                "TimeoutError: Timed out waiting for engine core processes to start. This is "
+                "often caused by slow weight loading for large models. Waited 600s "
+                "(configured by VLLM_ENGINE_READY_TIMEOUT_S)."
+            ),
+            "warmup-timeout",
+        ),
+        (ENGINE + READY, "WeirdError: what is this", "server-died"),
+    ],
+)
+def test_other_ends(before: str, exception: str, code: str) -> None:
+    assert code in found(before + dies(exception))
+
+
+def test_an_exception_that_nobody_knows_is_told_as_such() -> None:
+    seen = found(ENGINE + READY + dies("WeirdError: what is this"))["server-died"].seen
+    assert "doesn't know" in seen.why
+
+
+def test_an_idle_reserve_without_load_is_not_proven() -> None:
+    text = ENGINE + WEIGHTS + sized() + WARM.format(used=0.5) + READY
+    finding = found(text)["reserve-idle"]
+    assert finding.severity == "warning"
+    assert "not proven under load" in finding.seen.why
+    assert finding.seen.numbers["idle_bytes"] == pytest.approx(6.7 * 1024**3)
+    assert finding.seen.numbers["idle_kv_blocks"] == 428
+    assert [line.number for line in finding.seen.lines] == [3, 4, 5]
+
+
+def stats(use: float, waiting: int = 0) -> str:
+    return (
+        f"{AT} Engine 000: Avg prompt throughput: 900.0 tokens/s, Avg generation "
+        f"throughput: 90.0 tokens/s, Running: 8 reqs, Waiting: {waiting} reqs, GPU KV "
+        f"cache usage: {use}%, Prefix cache hit rate: 0.0%\n"
+    )
+
+
+def test_an_idle_reserve_that_nobody_needs_is_information() -> None:
+    text = ENGINE + WEIGHTS + sized() + WARM.format(used=0.5) + READY
+    finding = found(text + stats(40.0) * 4)["reserve-idle"]
+    assert finding.severity == "info"
+    assert finding.seen.cure.startswith("Change nothing")
+    assert finding.seen.numbers["kv_use_peak_percent"] == 40.0
+    assert "kv-tight" not in found(text + stats(40.0) * 4)
+
+
+def test_a_full_kv_cache_beside_an_idle_reserve_asks_for_it() -> None:
+    text = ENGINE + WEIGHTS + sized() + WARM.format(used=0.5) + READY
+    findings = found(text + stats(95.0, waiting=3) * 4)
+    assert findings["reserve-idle"].severity == "warning"
+    assert "95.0 %" in findings["kv-tight"].seen.title
+
+
+def test_waiting_beside_an_empty_cache_points_elsewhere() -> None:
+    text = ENGINE + WEIGHTS + sized() + WARM.format(used=6.9) + READY
+    seen = found(text + stats(30.0, waiting=3) * 8)["kv-tight"].seen
+    assert "--max-num-seqs" in seen.cure
+
+
+def test_graphs_larger_than_the_reserve() -> None:
+    text = ENGINE + WEIGHTS + sized() + WARM.format(used=9.0) + READY
+    finding = found(text)["reserve-short"]
+    assert finding.severity == "warning"
+    assert finding.seen.numbers["short_bytes"] == pytest.approx(1.8 * 1024**3)
+
+
+def test_a_graph_budget_that_ran_out() -> None:
+    text = (
+        ENGINE
+        + f"{AT} Graph/Prompt captured:15 (62.5%) used_mem:14.03 GiB buckets:[(1, 128)]\n"
+        + f"{AT} Graph/Decode captured:48 (100.0%) used_mem:161.9 MiB buckets:[(4, 128)]\n"
+        + READY
+    )
+    seen = found(text)["graphs-incomplete"].seen
+    assert "62.5 % of the prompt graphs" in seen.title
+    assert "VLLM_GRAPH_PROMPT_RATIO" in seen.cure
+
+
+def test_a_card_that_warm_up_all_but_filled() -> None:
+    text = (
+        ENGINE
+        + f"{AT} Initializing cache engine took 70 GiB of device memory (93 GiB/94.62 GiB "
+        "used) and 0 B of host memory (5 GiB/10 GiB used)\n"
+        + f"{AT} [Warmup][Decode][8/8] batch_size:4 query_len:1 num_blocks:16 "
+        "free_mem:1.476 GiB\n" + WARM.format(used=1) + READY
+    )
+    assert "1.476 GiB" in found(text)["memory-thin"].seen.title
+
+
+def buckets(phase: str, listed: str) -> str:
+    count = listed.count("(")
+    return (
+        f"{AT} Generated {count} {phase} buckets [bs, query, num_blocks]: [{listed}]\n"
+    )
+
+
+def not_warmed(phase: str, *sizes: int) -> str:
+    shape = ", ".join(str(size) for size in sizes)
+    return (
+        f"WARNING 01-02 03:04:05 [m.py:1] Configuration: ('{phase}', {shape}) was not "
+        "warmed-up!\n"
+    )
+
+
+LISTS = buckets("prompt", "(1, 128, 0), (1, 4096, 0), (1, 4096, 32)") + buckets(
+    "decode", "(1, 1, 128), (64, 1, 128), (64, 1, 1024)"
+)
+
+
+@pytest.mark.parametrize(
+    ("missed", "said"),
+    [
+        (
+            not_warmed("decode", 64, 1, 5120),
+            "blocks 5120 (5.0 times the largest, 1024)",
+        ),
+        (not_warmed("decode", 96, 1, 128), "batch 96 (1.5 times the largest, 64)"),
+        (not_warmed("prompt", 1, 8192, 0), "query length 8192 (2.0 times the largest"),
+        (not_warmed("prompt", 1, 4096, 64), "blocks 64 (2.0 times the largest, 32)"),
+        (not_warmed("prompt", 1, 4096), "yet warm-up did not reach them"),
+        (not_warmed("prompt", 1, 256, 0), "between the buckets"),
+        (
+            (
+                "WARNING 01-02 03:04:05 [common.py:1] Decode bucket for (1, 1, 1024) was not "
+                "prepared. Adding new bucket: (1, 1, 1024)\n"
+            ),
+            "no bucket combines",
+        ),
+    ],
+)
+def test_a_missed_shape_names_the_range_that_it_misses(missed: str, said: str) -> None:
+    seen = found(ENGINE + LISTS + READY + missed)["bucket-miss"].seen
+    assert said in seen.why
+    assert seen.lines[0].number == 5
+
+
+def test_a_missed_range_names_the_variable_and_what_ignores_it() -> None:
+    features = (
+        "INFO 01-02 03:04:05 [runtime.py:28] Features:\n"
+        "INFO 01-02 03:04:05 [runtime.py:32]     bucketing_strategy: {}\n"
+    )
+    missed = READY + not_warmed("decode", 64, 1, 5120)
+    linear = found(ENGINE + features.format("lin") + LISTS + missed)["bucket-miss"]
+    assert "VLLM_DECODE_BLOCK_BUCKET_MAX" in linear.seen.cure
+    assert "ignores" not in linear.seen.cure
+    exponential = found(ENGINE + features.format("exp") + LISTS + missed)["bucket-miss"]
+    assert "ignores" in exponential.seen.cure
+
+
+def test_misses_without_warm_up_are_what_had_to_come() -> None:
+    text = ENGINE + f"{AT} Skipping warmup...\n" + READY
+    findings = found(text + not_warmed("decode", 1, 1, 128))
+    assert findings["bucket-miss"].severity == "info"
+    assert findings["warmup-skipped"].severity == "warning"
+
+
+def test_decode_buckets_beyond_the_kv_cache() -> None:
+    text = ENGINE + WEIGHTS + sized(blocks=500) + LISTS
+    seen = found(text)["buckets-above-kv"].seen
+    assert "1 of 3 decode buckets" in seen.title
+
+
+def test_a_log_that_ends_too_early() -> None:
+    seen = found(ENGINE + WEIGHTS + sized() + BAR)["not-ready"].seen
+    assert "in warm-up (prompt 2 of 48)" in seen.title
+
+
+def test_an_ordinary_stop_with_a_dead_engine_in_it_is_no_fault() -> None:
+    text = (
+        ENGINE
+        + READY
+        + f"{AT} [shutdown] API server: shutdown triggered\n"
+        + f"{AT} [shutdown] MPClient: complete\n"
+        + "ERROR 01-02 03:04:05 [async_llm.py:7] vllm.v1.engine.exceptions."
+        "EngineDeadError: EngineCore encountered an issue. See stack trace (above) for "
+        "the root cause.\n"
+    )
+    findings = found(text)
+    assert "stopped" in findings
+    assert all(each.severity == "info" for each in findings.values())
+
+
+def test_an_engine_that_dies_under_load_is_one() -> None:
+    text = (
+        ENGINE
+        + READY
+        + "ERROR 01-02 03:04:05 [core.py:7] Engine core proc EngineCore died "
+        "unexpectedly, shutting down client.\n"
+        + "INFO:     Shutting down\nINFO:     Finished server process [7]\n"
+    )
+    assert "server-died" in found(text)
+
+
+def test_findings_come_gravest_first_and_have_documented_codes() -> None:
+    text = (
+        ENGINE
+        + LISTS
+        + READY
+        + not_warmed("decode", 64, 1, 5120)
+        + dies("TypeError: x")
+    )
+    findings = findings_of(start_of_text(text))
+    order = [SEVERITIES.index(each.severity) for each in findings]
+    assert order == sorted(order, reverse=True)
+    assert {each.code for each in findings} <= set(CODES)
+    assert len(set(CODES)) == len(CODES)
+
+
+def test_the_documentation_has_the_table_and_nothing_else_twice(checkout: Path) -> None:
+    page = (checkout / "docs/findings.md").read_text(encoding="utf-8")
+    assert documentation() in page
+    for code in CODES:
+        assert page.count(f"| `{code}` |") == 1
+
+
+def test_every_fault_class_of_the_rules_has_a_cause(checkout: Path) -> None:
+    text = (checkout / "rules/parse/faults.yaml").read_text(encoding="utf-8")
+    rules = yaml.safe_load(text)["rules"]
+    names = {rule["set"]["name"] for rule in rules if rule["event"] == "fault"}
+    assert names - {UNKNOWN} <= set(CAUSES)

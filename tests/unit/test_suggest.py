@@ -1,0 +1,179 @@
+"""``hpuwatch suggest`` as people and scripts start it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+HPUWATCH = (sys.executable, "-m", "hpuwatch")
+
+
+def suggest(
+    *arguments: str | Path, text: str | bytes = ""
+) -> subprocess.CompletedProcess[bytes]:
+    given = text.encode() if isinstance(text, str) else text
+    return subprocess.run(
+        [*HPUWATCH, "suggest", *map(str, arguments)],
+        input=given,
+        capture_output=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def golden(checkout: Path) -> Path:
+    return checkout / "tests/data/golden"
+
+
+def test_a_log_is_read_plain_packed_and_from_a_pipe(
+    golden: Path, tmp_path: Path
+) -> None:
+    plain = golden / "llama8b-gaudi2.log"
+    packed = tmp_path / "packed.log.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    said = []
+    for answer in (
+        suggest(plain, "--format", "json"),
+        suggest(packed, "--format", "json"),
+        suggest("-", "--format", "json", text=plain.read_bytes()),
+        suggest("--format", "json", text=plain.read_bytes()),
+    ):
+        assert answer.returncode == 0, answer.stderr
+        assert answer.stderr == b""
+        (only,) = json.loads(answer.stdout)["reports"]
+        said.append((only["memory"], only["proposal"]))
+    assert all(each == said[0] for each in said)
+
+
+def test_several_logs_are_reported_in_their_order(golden: Path) -> None:
+    names = ["warmup-out-of-memory.log", "llama8b-gaudi2.log"]
+    answer = suggest(*(golden / name for name in names), "--format", "json")
+    files = [each["source"]["file"] for each in json.loads(answer.stdout)["reports"]]
+    assert [Path(file).name for file in files] == names
+
+
+def test_an_env_file_can_be_sourced(golden: Path, tmp_path: Path) -> None:
+    answer = suggest(golden / "llama8b-gaudi2.log", "--format", "env")
+    file = tmp_path / "proposal.env"
+    file.write_bytes(answer.stdout)
+    shell = subprocess.run(
+        ["sh", "-c", f'. {file}; echo "$VLLM_GRAPH_RESERVED_MEM"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shell.stdout == "0.051\n"
+
+
+def test_markdown_begins_with_a_heading(golden: Path) -> None:
+    answer = suggest(golden / "llama8b-gaudi2.log", "--format", "markdown")
+    assert answer.stdout.startswith(b"## ")
+
+
+def test_piped_text_is_plain_and_whole(golden: Path) -> None:
+    answer = suggest(golden / "llama70b-tp2-load.log")
+    assert b"\x1b" not in answer.stdout
+    assert "…" not in answer.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("log", "severity", "code"),
+    [
+        ("llama8b-gaudi2.log", "warning", 1),
+        ("llama8b-gaudi2.log", "error", 0),
+        ("llama8b-gaudi2.log", "info", 1),
+        ("warmup-out-of-memory.log", "error", 1),
+    ],
+)
+def test_fail_on_a_severity(golden: Path, log: str, severity: str, code: int) -> None:
+    answer = suggest(golden / log, "--fail-on", severity)
+    assert answer.returncode == code
+    assert answer.stdout
+
+
+def test_sharing_leaves_no_path(golden: Path) -> None:
+    answer = suggest(golden / "warmup-out-of-memory.log", "--share")
+    assert b"/srv/models" not in answer.stdout
+    assert str(golden).encode() not in answer.stdout
+    assert b"log1:18:" in answer.stdout
+
+
+SYSLOG = "Jan  2 03:04:05 host systemd[1]: Started Daily apt activities.\n" * 9
+FRAGMENT = (
+    "INFO 01-02 03:04:05 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s, "
+    "Avg generation throughput: 1.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV "
+    "cache usage: 1.0%, Prefix cache hit rate: 0.0%\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (bytes(range(256)) * 40, ""),
+        (SYSLOG.encode(), "no line of a vLLM server on Intel Gaudi"),
+        (FRAGMENT.encode(), "from the server's start on"),
+        (gzip.compress(SYSLOG.encode() * 200)[:-40], ""),
+    ],
+)
+def test_unusable_input_is_one_sentence_and_65(
+    content: bytes, words: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "some.log"
+    log.write_bytes(content)
+    answer = suggest(log)
+    complaint = answer.stderr.decode()
+    assert answer.returncode == 65
+    assert answer.stdout == b""
+    assert complaint.count("\n") == 1
+    assert str(log) in complaint
+    assert words in complaint
+    assert "Traceback" not in complaint
+
+
+def test_a_cuda_log_is_called_one(golden: Path) -> None:
+    answer = suggest(golden / "cuda.log")
+    assert answer.returncode == 65
+    assert b"CUDA" in answer.stderr
+
+
+def test_an_unknown_file_is_66(tmp_path: Path) -> None:
+    answer = suggest(tmp_path / "none.log")
+    assert answer.returncode == 66
+    assert answer.stderr.count(b"\n") == 1
+    assert b"none.log" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--format", "yaml"), ("--fail-on", "fatal"), ("--unheard-of",)]
+)
+def test_a_wrong_command_line_is_2(golden: Path, arguments: tuple[str, ...]) -> None:
+    answer = suggest(golden / "llama8b-gaudi2.log", *arguments)
+    assert answer.returncode == 2
+    assert b"Traceback" not in answer.stderr
+
+
+def test_nothing_heavy_is_imported_for_a_suggestion(golden: Path) -> None:
+    script = (
+        "import sys\n"
+        "from hpuwatch.cli import main\n"
+        f"sys.argv = ['hpuwatch', 'suggest', {str(golden / 'llama8b-gaudi2.log')!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as ended:\n"
+        "    assert not ended.code, ended.code\n"
+        "heavy = {'skopt', 'scipy', 'numpy', 'sklearn', 'matplotlib', 'watchdog',\n"
+        "         'prometheus_client', 'sqlite3', 'asyncio', 'http.server'}\n"
+        "print('heavy:', sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "heavy: []" in answer.stderr
