@@ -1,0 +1,277 @@
+"""Serving in simulated time: what costs time, what runs out, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hpuwatch.sim.engine import Engine, Job
+from hpuwatch.sim.metrics import exposition
+from hpuwatch.sim.options import parse_options
+from hpuwatch.sim.pace import Pace
+from hpuwatch.sim.server import Server
+from hpuwatch.sim.stats import Stats
+from hpuwatch.sim.truth import DeviceFull
+from hpuwatch.testing.clock import FakeClock
+
+pytestmark = pytest.mark.unit
+
+_LONG = ("--max-num-seqs", "128", "--max-model-len", "8192", "--noise", "0")
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a load did to a server."""
+
+    server: Server
+    engine: Engine
+    output: str
+    seconds: float
+    tokens: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds
+
+
+def _server(
+    arguments: Sequence[str], env: dict[str, str]
+) -> tuple[Server, io.StringIO]:
+    output = io.StringIO()
+    options = parse_options([*arguments, "--speed", "1e12"], env)
+    return Server(options, FakeClock(), {"stdout": output, "stderr": output}), output
+
+
+async def _finished(job: Job) -> None:
+    while job.finish_reason is None:
+        await job.news.wait()
+        job.news.clear()
+
+
+async def _serve(
+    arguments: Sequence[str],
+    env: dict[str, str],
+    sizes: Sequence[tuple[int, int]],
+    at_once: int,
+) -> Served:
+    server, output = _server(arguments, env)
+    engine = await server.start()
+    running = asyncio.ensure_future(engine.run())
+    gate = asyncio.Semaphore(at_once)
+    stats = Stats(server.world, engine)
+
+    async def one(prompt: int, end: int) -> None:
+        async with gate:
+            job = engine.submit(
+                prompt, end, "length", streams=False, is_gone=lambda: False
+            )
+            await _finished(job)
+
+    began = server.world.pace.passed
+    await asyncio.gather(*(one(prompt, end) for prompt, end in sizes))
+    stats.tell()
+    engine.gauges()
+    running.cancel()
+    seconds = server.world.pace.passed - began
+    tokens = sum(end for _, end in sizes)
+    return Served(server, engine, output.getvalue(), seconds, tokens)
+
+
+def _load(
+    *arguments: str,
+    env: dict[str, str] | None = None,
+    sizes: Sequence[tuple[int, int]] = ((300, 20),) * 8,
+    at_once: int = 8,
+) -> Served:
+    return asyncio.run(_serve([*_LONG, *arguments], env or {}, sizes, at_once))
+
+
+def _heavy(count: int = 250) -> list[tuple[int, int]]:
+    dice = random.Random(1)  # noqa: S311  a repeatable load
+    return [(dice.randint(1000, 5000), dice.randint(500, 2500)) for _ in range(count)]
+
+
+def test_more_kv_blocks_serve_more_tokens_when_many_ask() -> None:
+    wasteful = _load(
+        env={"VLLM_GRAPH_RESERVED_MEM": "0.4"}, sizes=_heavy(), at_once=192
+    )
+    lean = _load(env={"VLLM_GRAPH_RESERVED_MEM": "0.03"}, sizes=_heavy(), at_once=192)
+    assert lean.tokens_per_second > 1.1 * wasteful.tokens_per_second
+    assert wasteful.engine.scheduler.preemptions > lean.engine.scheduler.preemptions
+
+
+def test_when_few_ask_more_kv_blocks_change_nothing() -> None:
+    wasteful = _load(env={"VLLM_GRAPH_RESERVED_MEM": "0.4"})
+    lean = _load(env={"VLLM_GRAPH_RESERVED_MEM": "0.03"})
+    assert lean.tokens_per_second == pytest.approx(wasteful.tokens_per_second, rel=0.01)
+
+
+def test_padding_costs_time() -> None:
+    """Coarse buckets pad more than fine ones; traffic of 600 tokens shows it."""
+    short = ("--max-model-len", "2048")
+    lin = {"VLLM_BUCKETING_STRATEGY": "lin"}
+    rough = lin | {"VLLM_PROMPT_QUERY_BUCKET_STEP": "1024"}
+    sizes = [(600, 2)] * 200
+    fine = _load(*short, env=lin, sizes=sizes)
+    coarse = _load(*short, env=rough, sizes=sizes)
+    assert coarse.seconds > 1.15 * fine.seconds
+    assert (
+        coarse.server.world.memory.graph_bytes["prompt"]
+        < (fine.server.world.memory.graph_bytes["prompt"])
+    )
+
+
+def test_merged_prefills_run_as_one_graph() -> None:
+    env = {"VLLM_PROMPT_BS_BUCKET_MAX": "4"}
+    sizes = [(100, 2)] * 64
+    merged = _load(env=env, sizes=sizes, at_once=64)
+    single = _load(sizes=sizes, at_once=64)
+    assert merged.seconds < single.seconds
+
+
+def test_first_traffic_is_slower_than_later_traffic() -> None:
+    once = _load(sizes=[(300, 20)] * 8)
+    twice = _load(sizes=[(300, 20)] * 16)
+    assert twice.seconds < 1.9 * once.seconds
+
+
+def test_a_cold_shape_is_told_once_and_costs_its_compilation() -> None:
+    cold = _load(env={"VLLM_SKIP_WARMUP": "true"})
+    warm = _load()
+    assert cold.seconds > 3 * warm.seconds
+    lines = [line for line in cold.output.splitlines() if "was not warmed-up!" in line]
+    assert lines
+    assert len({line.partition("Configuration")[2] for line in lines}) == len(lines)
+    assert "was not warmed-up!" not in warm.output
+    assert cold.server.world.memory.graph_bytes["decode"] > 0
+
+
+def test_eager_mode_compiles_nothing_and_is_slower() -> None:
+    sizes = [(300, 20)] * 64
+    eager = _load("--enforce-eager", sizes=sizes)
+    assert "was not warmed-up!" not in eager.output
+    assert eager.seconds > 1.2 * _load(sizes=sizes).seconds
+
+
+def test_a_graph_that_does_not_fit_kills_the_engine() -> None:
+    env = {"VLLM_SKIP_WARMUP": "true", "VLLM_GRAPH_RESERVED_MEM": "0"}
+
+    async def die() -> Engine:
+        server, _ = _server([*_LONG, "--gpu-memory-utilization", "0.9995"], env)
+        engine = await server.start()
+        engine.submit(2048, 5, "length", streams=False, is_gone=lambda: False)
+        with pytest.raises(DeviceFull):
+            await engine.run()
+        return engine
+
+    engine = asyncio.run(die())
+    assert engine.broken
+    assert engine.abort("error") == 1
+
+
+def test_a_client_that_hangs_up_frees_its_place() -> None:
+    async def hang_up() -> Engine:
+        server, _ = _server(_LONG, {})
+        engine = await server.start()
+        running = asyncio.ensure_future(engine.run())
+        gone = engine.submit(100, 500, "length", streams=True, is_gone=lambda: True)
+        stays = engine.submit(100, 50, "length", streams=True, is_gone=lambda: False)
+        await _finished(gone)
+        assert gone.finish_reason == "abort"
+        await _finished(stays)
+        running.cancel()
+        return engine
+
+    engine = asyncio.run(hang_up())
+    assert engine.tally.finished == {"abort": 1, "length": 1}
+    assert engine.scheduler.used_blocks == 0
+
+
+def test_everything_is_counted_under_vllms_names() -> None:
+    served = _load(sizes=[(300, 20)] * 8)
+    page = exposition(served.engine.tally).decode()
+    samples = {
+        sample.name: sample
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    labels = {"model_name": "meta-llama/Llama-3.1-8B-Instruct", "engine": "0"}
+    assert samples["vllm:generation_tokens_total"].value == 160
+    assert samples["vllm:prompt_tokens_total"].value == 2400
+    assert samples["vllm:num_requests_running"].labels == labels
+    assert samples["vllm:kv_cache_usage_perc"].value == 0
+    assert samples["vllm:time_to_first_token_seconds_count"].value == 8
+    assert samples["vllm:e2e_request_latency_seconds_count"].value == 8
+    assert samples["vllm:inter_token_latency_seconds_count"].value == 152
+    assert samples["vllm:cache_config_info"].labels["num_gpu_blocks"] == str(
+        served.engine.scheduler.num_blocks
+    )
+    assert samples["hpuwatch_simulated"].value == 1
+    finished = [
+        sample
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "vllm:request_success_total" and sample.value
+    ]
+    assert [sample.labels["finished_reason"] for sample in finished] == ["length"]
+
+
+def test_the_engine_line_tells_throughput_in_simulated_seconds() -> None:
+    served = _load(sizes=[(300, 20)] * 8)
+    (line,) = [row for row in served.output.splitlines() if "Engine 000:" in row]
+    expected = served.tokens / served.seconds
+    assert f"Avg generation throughput: {expected:.1f} tokens/s" in line
+    assert "Running: 0 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%" in line
+
+
+def test_preemptions_stand_in_the_engine_line() -> None:
+    served = _load(
+        env={"VLLM_GRAPH_RESERVED_MEM": "0.4"}, sizes=_heavy(150), at_once=150
+    )
+    count = served.engine.scheduler.preemptions
+    assert count
+    assert f"Preemptions: {count}, GPU KV cache usage" in served.output
+
+
+def test_simulated_time_never_runs_ahead_of_the_clock() -> None:
+    async def measure() -> tuple[float, float]:
+        clock = FakeClock()
+        pace = Pace(clock, speed=1e6)
+        await pace.spend(50.0)
+        clock.wait(1.0)
+        pace.pass_idle()
+        return pace.passed, pace.stamp() - (clock.now() - 1.0)
+
+    passed, stamped = asyncio.run(measure())
+    assert passed == 1e6
+    assert stamped == pytest.approx(1e6)
+
+
+def test_a_long_lag_is_forgotten() -> None:
+    async def lag() -> float:
+        clock = FakeClock()
+        pace = Pace(clock, speed=1.0)
+        clock.wait(100.0)  # computing took far longer than the step
+        await pace.spend(0.1)
+        pace.pass_idle()
+        return pace.passed
+
+    assert asyncio.run(lag()) == pytest.approx(0.1)
+
+
+def test_another_speed_goes_on_from_here() -> None:
+    clock = FakeClock()
+    pace = Pace(clock, speed=100.0)
+    clock.wait(1.0)
+    pace.pass_idle()
+    pace.change_speed(10.0)
+    clock.wait(1.0)
+    pace.pass_idle()
+    assert pace.passed == pytest.approx(110.0)
+    assert pace.real_seconds(10.0) == pytest.approx(1.0)
