@@ -1,0 +1,3 @@
+"""One catalogue of metrics and one collector over the snapshot."""
+
+from __future__ import annotations
