@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -68,6 +70,8 @@ def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
     sample, checked = b"", False
     try:
         while chunk := stream.read(_CHUNK):
+            if not chunk.strip(b"\0"):
+                _skip_hole(stream)
             if not checked:
                 sample += chunk
                 if not sample.strip(_BLANK):
@@ -84,6 +88,23 @@ def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
         raise InputError(f"{name} is a folder: name a log file in it") from error
     if not checked:
         raise InputError(f"{name} is empty: there is no log in it")
+
+
+def _skip_hole(stream: BinaryIO) -> None:
+    """Jump over the rest of a hole: a spool gives space back by punching them.
+
+    A pipe or a compressed file has none, and reads on.
+    """
+    if not isinstance(stream, io.BufferedReader) or not stream.seekable():
+        return
+    number, here = stream.fileno(), stream.tell()
+    raw = os.lseek(number, 0, os.SEEK_CUR)
+    try:
+        data = os.lseek(number, here, os.SEEK_DATA)
+    except OSError:  # no data behind it, or a file system without holes
+        data = here
+    os.lseek(number, raw, os.SEEK_SET)  # where the buffer believes it to be
+    stream.seek(data)
 
 
 def _check_text(sample: bytes, name: str) -> None:

@@ -93,3 +93,21 @@ def test_cut_gzip(log: Path) -> None:
     log.write_bytes(gzip.compress(LOG.encode() * 9)[:-12])
     with pytest.raises(InputError, match="broken gzip"):
         texts(str(log))
+
+
+def test_a_hole_in_a_spool_is_jumped_over(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    with spool.open("wb") as out:
+        out.write(b"INFO first\n")
+        out.seek(1 << 40)  # a terabyte of nothing would take minutes to read
+        out.write(b"INFO last\n")
+    texts = [line.text.strip("\0") for line in read_lines(str(spool))]
+    assert [text for text in texts if text] == ["INFO first", "INFO last"]
+
+
+def test_a_file_that_ends_in_a_hole_ends(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.write_bytes(b"INFO only\n")
+    os.truncate(spool, 1 << 21)
+    texts = [line.text.strip("\0") for line in read_lines(str(spool))]
+    assert [text for text in texts if text] == ["INFO only"]

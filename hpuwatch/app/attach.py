@@ -1,0 +1,100 @@
+"""``hpuwatch attach``: follow somebody else's server by its log, read-only.
+
+What the log already holds was written at times that we don't know, so nothing in it is
+timed; what comes from now on is.  It answers HTTP once it has read what is there, so that an
+old start isn't taken for the one that runs.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import ExitStack
+
+from hpuwatch.clock import Clock
+from hpuwatch.life.machine import Fact
+from hpuwatch.loop.watch import Watch
+from hpuwatch.parse.rules import RuleSet
+from hpuwatch.runtime.announce import notify_systemd, say
+from hpuwatch.source.follow import Follower, Renames, open_stream
+from hpuwatch.web.server import Web
+
+TICK_SECONDS = 0.1
+_READS_PER_TICK = 16
+_TICKS_UNTIL_QUIET = 10
+
+
+class Attachment:
+    """Follows one log."""
+
+    def __init__(self, name: str, log: str, rules: RuleSet, clock: Clock) -> None:
+        """Open the log.
+
+        Raises:
+            MissingFileError: there is no such file.
+            InputError: it is a folder.
+        """
+        self._stream = open_stream(log)
+        self._log = log
+        self._clock = clock
+        self._watch = Watch(name, rules, clock, unwrap=True)
+        self._watch.process(Fact.SPAWNED)
+        self._latest = self._watch.snapshot()
+        self._wake = threading.Event()
+        self._ordered = False
+        self._quiet_ticks = 0
+
+    def run(self, listen: str) -> None:
+        """Follow and answer until the pipe ends, or somebody asks us to stop.
+
+        Raises:
+            ResourceError: the port is in use.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._order)
+        with ExitStack() as stack:
+            if isinstance(self._stream, Follower):
+                stack.callback(self._stream.close)
+                stack.enter_context(Renames(self._log, self._renamed))
+                self._catch_up()
+            web = Web(listen, lambda: self._latest)
+            web.start()
+            stack.callback(web.close)
+            say(f"following {self._log}: http://{web.address}/ (read-only)")
+            notify_systemd(READY="1")
+            while not self._ordered and not self._stream.ended:
+                self._tick()
+            self._watch.close()
+            self._latest = self._watch.snapshot()
+        say(f"{self._log}: no longer followed; {self._latest.reason}")
+
+    def _catch_up(self) -> None:
+        while not self._ordered and (data := self._stream.read()):
+            self._watch.take(data, None)
+        self._latest = self._watch.snapshot()
+
+    def _tick(self) -> None:
+        for _ in range(_READS_PER_TICK):
+            data = self._stream.read()
+            if not data:
+                break
+            self._watch.take(data, self._clock.now())
+            self._quiet_ticks = 0
+        else:
+            self._latest = self._watch.snapshot()
+            return
+        self._quiet_ticks += 1
+        if self._quiet_ticks == _TICKS_UNTIL_QUIET:
+            self._watch.settle()
+        self._latest = self._watch.snapshot()
+        self._wake.wait(TICK_SECONDS)
+        self._wake.clear()
+
+    def _renamed(self) -> None:
+        if isinstance(self._stream, Follower):
+            self._stream.look()
+        self._wake.set()
+
+    def _order(self, number: int, frame: object) -> None:
+        del number, frame
+        self._ordered = True  # not the event: its lock may be ours already

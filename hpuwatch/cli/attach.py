@@ -1,0 +1,31 @@
+"""``hpuwatch attach --log FILE|-``: follow somebody else's server, read-only."""
+
+from __future__ import annotations
+
+import typer
+
+
+def attach(
+    log: str = typer.Option(
+        ..., "--log", metavar="FILE|-", help="The server's log; - is standard input."
+    ),
+    name: str | None = typer.Option(
+        None, "--name", help="The instance (default: default)."
+    ),
+    listen: str | None = typer.Option(
+        None, "--listen", metavar="HOST:PORT", help="Where metrics and probes answer."
+    ),
+) -> None:
+    """Follow a log and answer metrics and probes from it; change nothing.
+
+    Docker and CRI log files are unwrapped, rotation is followed. Ends with 0 when the pipe
+    ends, or when asked to.
+    """
+    from hpuwatch.app.attach import Attachment
+    from hpuwatch.app.rules import shipped_rules
+    from hpuwatch.clock import SystemClock
+    from hpuwatch.settings import load_settings
+
+    settings = load_settings(name=name, listen=listen)
+    attachment = Attachment(settings.name, log, shipped_rules(), SystemClock())
+    attachment.run(settings.listen)

@@ -1,0 +1,36 @@
+"""``hpuwatch last-exit``: say again how the last server ended."""
+
+from __future__ import annotations
+
+import typer
+
+
+def last_exit(
+    name: str | None = typer.Option(
+        None, "--name", help="The instance (default: default)."
+    ),
+    state_dir: str | None = typer.Option(
+        None, "--state-dir", help="The state directory of the run."
+    ),
+    form: str = typer.Option("text", "--format", help="text or json."),
+) -> None:
+    """Print why the last server of this name ended, and what to do next."""
+    from hpuwatch.errors import MissingFileError, UsageError
+    from hpuwatch.runtime.instance import Instance
+    from hpuwatch.runtime.last_exit import read_last_exit
+    from hpuwatch.settings import load_settings
+
+    if form not in {"text", "json"}:
+        raise UsageError(f"--format {form!r} is not text or json")
+    settings = load_settings(name=name, state_dir=state_dir)
+    instance = Instance(settings.state_root(), settings.name)
+    document = read_last_exit(instance)
+    if document is None:
+        raise MissingFileError(
+            f"no server named {settings.name!r} has ended under {settings.state_root()}: "
+            "check --name and --state-dir"
+        )
+    if form == "json":
+        print(document.model_dump_json(by_alias=True, indent=2))
+    else:
+        print(document.text())

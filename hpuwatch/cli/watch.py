@@ -1,0 +1,26 @@
+"""``hpuwatch _watch``: the watcher's process, started by the keeper, not by people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def watch(  # noqa: PLR0917  passed by name
+    name: str = typer.Option(..., "--name"),
+    listen: str = typer.Option(..., "--listen"),
+    spool: str = typer.Option(..., "--spool"),
+    facts: str = typer.Option(..., "--facts"),
+    folder: Path | None = typer.Option(None, "--folder"),
+    no_echo: bool = typer.Option(False, "--no-echo"),
+) -> None:
+    """Watch a server that a keeper owns."""
+    from hpuwatch.app.rules import shipped_rules
+    from hpuwatch.app.watch import Task, Watcher
+    from hpuwatch.clock import SystemClock
+    from hpuwatch.runtime.instance import Files
+
+    task = Task(name, listen, Files(spool, facts, folder), echo=not no_echo)
+    code = Watcher(task, shipped_rules(), SystemClock()).run()
+    raise typer.Exit(code)

@@ -1,0 +1,88 @@
+"""The last words on a server: why it ended, in which phase, and what to do next."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from hpuwatch.advise.causes import described, root_fault
+from hpuwatch.advise.findings import findings_of
+from hpuwatch.life.phases import Phase
+from hpuwatch.runtime.facts import ExitRecord
+from hpuwatch.runtime.last_exit import LastExit, how
+from hpuwatch.state.model import Start
+from hpuwatch.state.snapshot import Snapshot
+
+_LONGEST_CAUSE = 300
+_USAGE_ERROR = 2
+
+_WHILE = {
+    Phase.STARTING: "while starting",
+    Phase.LOADING: "while loading weights",
+    Phase.SIZING: "while sizing memory",
+    Phase.WARMING: "in warm-up",
+    Phase.READY: "while serving",
+    Phase.SWITCHING: "while switching models",
+    Phase.DEGRADED: "while serving",
+}
+
+
+def last_exit_of(
+    before: Snapshot,
+    end: ExitRecord,
+    *,
+    run: str,
+    last_lines: tuple[str, ...],
+    spool: Path | None,
+) -> LastExit:
+    """Say how a server ended.
+
+    Args:
+        before: what was known before the process ended, all output read.
+        end: how the process ended.
+        run: the run's id.
+        last_lines: the last lines that say something, masked.
+        spool: where the whole output can be read, or None.
+    """
+    start = before.state.current
+    fault = root_fault(start) if start and not end.asked else None
+    phase = fault.phase if fault else before.phase
+    sentence = f"the server {how(end)}"
+    known = end.code is not None or end.signal is not None
+    if known and not end.asked and not end.error and phase in _WHILE:
+        sentence += f" {_WHILE[phase]}"
+    if fault and fault.at:
+        sentence += f" ({fault.at})"
+    if fault:
+        sentence += f": {described(fault)[:_LONGEST_CAUSE]}"
+    return LastExit(
+        name=before.name,
+        run=run,
+        sentence=sentence,
+        phase=phase.value,
+        code=end.code,
+        signal=end.signal,
+        asked=end.asked,
+        ended_at=end.ended_at,
+        lines=() if end.asked else last_lines,
+        next_step="" if end.asked else _next_step(start, end, phase, spool),
+    )
+
+
+def _next_step(
+    start: Start | None, end: ExitRecord, phase: Phase, spool: Path | None
+) -> str:
+    read = f"hpuwatch suggest {spool}" if spool else "read the output above"
+    if end.error:
+        return "check the command's name and that it may be executed"
+    if start and root_fault(start):
+        cures = (finding.seen.cure for finding in findings_of(start))
+        return f"{next(cures, '')} The whole story: {read}".strip()
+    if end.signal == signal.SIGKILL:
+        return (
+            "look into the kernel's log for the out-of-memory killer, and for a probe or "
+            f"a time limit that ended it; the whole story: {read}"
+        )
+    if end.code == _USAGE_ERROR and phase is Phase.STARTING:
+        return "mend the server's command line"
+    return read

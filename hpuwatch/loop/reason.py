@@ -1,0 +1,43 @@
+"""Why the server is or isn't ready, in one sentence for probes and people."""
+
+from __future__ import annotations
+
+from hpuwatch.advise.causes import described, root_fault
+from hpuwatch.life.phases import Phase
+from hpuwatch.state.model import Start
+
+_LONGEST_CAUSE = 300
+
+_WORDS = {
+    Phase.STOPPED: "the server is not running",
+    Phase.STARTING: "the server is starting",
+    Phase.LOADING: "the server loads its weights",
+    Phase.SIZING: "the server measures its memory",
+    Phase.WARMING: "the server warms up",
+    Phase.READY: "the server answers requests",
+    Phase.SWITCHING: "the server switches models",
+    Phase.DEGRADED: "the server answers, but something is broken",
+    Phase.DRAINING: "the server was asked to stop and finishes its requests",
+    Phase.STOPPING: "the server is stopping",
+    Phase.FAILED: "the server failed",
+    Phase.BACKING_OFF: "the server failed and will be started again",
+    Phase.HALTED: "the server failed and will not be started again",
+}
+
+_BROKEN = frozenset({Phase.DEGRADED, Phase.FAILED, Phase.BACKING_OFF, Phase.HALTED})
+
+
+def reason_of(phase: Phase, start: Start | None) -> str:
+    """Return the sentence, without a full stop."""
+    words = _WORDS[phase]
+    if start is None:
+        return words
+    if phase is Phase.WARMING:
+        progress = [
+            f"{name} {each.done} of {each.total} buckets"
+            for name, each in start.warmup.progress.items()
+            if each.done < each.total
+        ]
+        return f"{words}: {', '.join(progress)}" if progress else words
+    cause = root_fault(start) if phase in _BROKEN else None
+    return f"{words}: {described(cause)[:_LONGEST_CAUSE]}" if cause else words

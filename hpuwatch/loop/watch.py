@@ -1,0 +1,145 @@
+"""One server, watched: bytes and facts go in, frozen snapshots come out.
+
+Nothing here reads, waits or asks for the time but through the clock that is passed in, so a
+recorded run can be watched again and gives the same.  The phase follows both the log and
+the process, and the process has the last word: a dead server isn't ready, whatever its log
+said last.  A line that breaks the parser or the reducer costs that line, never the watch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+
+from hpuwatch.clock import Clock
+from hpuwatch.events import Event
+from hpuwatch.life.machine import Fact, advance, fact_of
+from hpuwatch.life.phases import Phase
+from hpuwatch.loop.reason import reason_of
+from hpuwatch.parse.mask import mask
+from hpuwatch.parse.parser import Parser
+from hpuwatch.parse.rules import RuleSet
+from hpuwatch.records import Line
+from hpuwatch.source.assemble import Assembler
+from hpuwatch.source.envelope import Unwrapper
+from hpuwatch.state.model import State
+from hpuwatch.state.reduce import reduce, start_of
+from hpuwatch.state.snapshot import Left, Snapshot
+from hpuwatch.state.warmup_left import estimate_left
+
+_RECENT = 64
+_LAST_LINES = 3
+_LONGEST_LAST_LINE = 300
+_DULL = re.compile(r"\d+%\||HTTP/\d|^\s*$")  # progress bars, access lines, nothing
+
+
+class Watch:
+    """Follows one server's output and process."""
+
+    def __init__(
+        self,
+        name: str,
+        rules: RuleSet,
+        clock: Clock,
+        *,
+        unwrap: bool = False,
+        starts_before: int = 0,
+    ) -> None:
+        """Begin before the first byte.
+
+        Args:
+            name: the instance.
+            rules: what the log's lines mean.
+            clock: where time comes from.
+            unwrap: take collectors' envelopes off the lines.
+            starts_before: starts under this name before this output.
+        """
+        self._name = name
+        self._clock = clock
+        self._assembler = Assembler()
+        self._unwrapper = Unwrapper() if unwrap else None
+        self._parser = Parser(rules)
+        self._state = State()
+        self._phase = Phase.STOPPED
+        self._starts = starts_before
+        self._recent: deque[str] = deque(maxlen=_RECENT)
+        self.broken_lines = 0
+
+    def take(self, chunk: bytes, received_at: float | None) -> None:
+        """Take a piece of the output, as it came, and when it came."""
+        self._lines(self._assembler.feed(chunk, received_at))
+
+    def settle(self) -> None:
+        """Note that output pauses: what was said is said."""
+        self._guarded(self._parser.settle)
+
+    def close(self) -> None:
+        """Note that no output will come any more."""
+        self._lines(self._assembler.close())
+        if self._unwrapper is not None:
+            for line in self._unwrapper.close():
+                self._line(line)
+        self._guarded(self._parser.close)
+
+    def process(self, fact: Fact) -> None:
+        """Take a fact of the process, told by whoever owns it."""
+        if fact is Fact.SPAWNED:
+            self._starts += 1
+        self._phase = advance(self._phase, fact)
+
+    @property
+    def last_lines(self) -> tuple[str, ...]:
+        """Return the last lines that say something, masked and cut."""
+        telling = [text for text in self._recent if not _DULL.search(text)]
+        return tuple(
+            mask(text.strip())[:_LONGEST_LAST_LINE] for text in telling[-_LAST_LINES:]
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Return what is known now."""
+        now = self._clock.now()
+        current = self._state.current
+        return Snapshot(
+            name=self._name,
+            phase=self._phase,
+            state=self._state,
+            now=now,
+            lines=self._parser.lines,
+            unparsed_lines=self._parser.unparsed + self.broken_lines,
+            restarts=max(0, self._starts - 1),
+            left=estimate_left(current, now) if current else Left(),
+            reason=reason_of(self._phase, current),
+        )
+
+    def _lines(self, lines: list[Line]) -> None:
+        for line in lines:
+            for inner in (
+                [line] if self._unwrapper is None else self._unwrapper.feed(line)
+            ):
+                self._line(inner)
+
+    def _line(self, line: Line) -> None:
+        self._recent.append(line.text)
+        self._guarded(lambda: self._parser.feed(line))
+
+    def _guarded(self, read: Callable[[], list[Event]]) -> None:
+        try:
+            for event in read():
+                self._event(event)
+        except Exception:  # noqa: BLE001  one line must not cost the watch; it is counted
+            self.broken_lines += 1
+
+    def _event(self, event: Event) -> None:
+        before = len(self._state.starts)
+        self._state = reduce(self._state, event)
+        if start_of(self._state, event) < len(self._state.starts) - 1:
+            return  # the end of a traceback of the life before: no news of this one
+        fact = fact_of(event)
+        if len(self._state.starts) == before or before == 0:
+            self._phase = self._phase if fact is None else advance(self._phase, fact)
+            return
+        # A new life within one output: whoever follows a log sees restarts only here.
+        newest = self._state.starts[-1]
+        self._phase = newest.phase
+        self._starts += fact is Fact.SPAWNED

@@ -1,0 +1,3 @@
+"""Owning the server's process: keeper, spool, signals, exit records."""
+
+from __future__ import annotations
