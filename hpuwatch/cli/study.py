@@ -1,0 +1,130 @@
+"""``hpuwatch study``: list, show and export what ``tune`` has found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from hpuwatch.app.studies import StoredStudy
+
+program = typer.Typer(
+    help="List, show and export studies of tune.", no_args_is_help=True
+)
+
+_NAME = typer.Option(None, "--name", help="The instance.")
+_STATE_DIR = typer.Option(None, "--state-dir", help="Where studies are kept.")
+_NUMBER = typer.Argument(
+    None, metavar="[STUDY]", help="Its number; the newest if none."
+)
+
+
+@program.command("list")
+def list_studies(
+    name: str | None = typer.Option(None, "--name", help="Only of this instance."),
+    state_dir: str | None = _STATE_DIR,
+    form: str = typer.Option("text", "--format", help="text or json"),
+) -> None:
+    """List all studies."""
+    from hpuwatch.app.studies import all_studies
+    from hpuwatch.settings import load_settings
+    from hpuwatch.tune.report import align
+
+    _check(form, "text", "json")
+    found = all_studies(load_settings(state_dir=state_dir).state_root(), name)
+    if form == "json":
+        rows = [_summary(stored) for stored in found]
+        print(json.dumps({"schema": "hpuwatch.studies/1", "studies": rows}, indent=2))
+        return
+    if not found:
+        print("There are no studies yet: hpuwatch tune -- vllm serve MODEL ...")
+        return
+    table: list[tuple[str, ...]] = [
+        ("name", "study", "trials", "state", "best", "command")
+    ]
+    table += [_line(stored) for stored in found]
+    print(align(table))
+
+
+@program.command("show")
+def show(
+    number: int | None = _NUMBER,
+    name: str | None = _NAME,
+    state_dir: str | None = _STATE_DIR,
+    form: str = typer.Option("text", "--format", help="text or json"),
+) -> None:
+    """Show a study: its trials, before and after."""
+    _check(form, "text", "json")
+    sys.stdout.write(_rendered(_stored(name, state_dir, number), form))
+
+
+@program.command("export")
+def export(
+    number: int | None = _NUMBER,
+    name: str | None = _NAME,
+    state_dir: str | None = _STATE_DIR,
+    form: str = typer.Option("json", "--format", help="json, csv or text"),
+) -> None:
+    """Write a study to stdout, for other programs."""
+    _check(form, "json", "csv", "text")
+    sys.stdout.write(_rendered(_stored(name, state_dir, number), form))
+
+
+def _check(form: str, *known: str) -> None:
+    from hpuwatch.errors import UsageError
+
+    if form not in known:
+        raise UsageError(f"--format {form!r} is not one of {', '.join(known)}")
+
+
+def _stored(name: str | None, state_dir: str | None, number: int | None) -> StoredStudy:
+    from hpuwatch.app.studies import one_study
+    from hpuwatch.settings import load_settings
+
+    settings = load_settings(name=name, state_dir=state_dir)
+    return one_study(settings.state_root(), settings.name, number)
+
+
+def _rendered(stored: StoredStudy, form: str) -> str:
+    from hpuwatch.app.studies import csv_of, document_of
+    from hpuwatch.tune.report import study_text
+
+    if form == "csv":
+        return csv_of(stored)
+    if form == "json":
+        return document_of(stored).model_dump_json(by_alias=True, indent=2) + "\n"
+    study = stored.study
+    state = "ended" if study.ended_at is not None else "unfinished"
+    return study_text(study, stored.trials, state) + "\n"
+
+
+def _summary(stored: StoredStudy) -> dict[str, object]:
+    verdict = stored.verdict
+    return {
+        "name": stored.name,
+        "study": stored.study.id,
+        "trials": sum(trial.state.judged for trial in stored.trials),
+        "ended": stored.study.ended_at is not None,
+        "best": verdict.best.number if verdict else None,
+        "gain": verdict.gain if verdict else None,
+        "command": " ".join(stored.study.command),
+    }
+
+
+def _line(stored: StoredStudy) -> tuple[str, ...]:
+    row = _summary(stored)
+    gain = row["gain"]
+    best = (
+        f"trial {row['best']} ({gain * 100:+.1f} %)" if isinstance(gain, float) else "-"
+    )
+    return (
+        str(row["name"]),
+        str(row["study"]),
+        f"{row['trials']} of {stored.study.trials}",
+        "ended" if row["ended"] else "unfinished",
+        best,
+        str(row["command"]),
+    )

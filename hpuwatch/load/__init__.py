@@ -1,0 +1,3 @@
+"""A small, fixed load for trials."""
+
+from __future__ import annotations

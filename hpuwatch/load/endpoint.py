@@ -1,0 +1,176 @@
+"""The server's HTTP side as tuning sees it: is it well, which model, how busy.
+
+Standard library only.  A question that gets no answer is answered None, since a server
+that starts, stops or hangs is the normal case here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hpuwatch.errors import UsageError
+
+VLLM_PORT = 8000
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  replaced
+_SAMPLE = re.compile(rb"^(\w[\w:]*)(?:\{[^}]*\})? ([-+.\deE]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens.
+
+    Attributes:
+        host: a name or address.
+        port: its port.
+        headers: sent with each request (an API key, which is never stored).
+    """
+
+    host: str
+    port: int
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def url(self) -> str:
+        """Return the address as a URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def connect(self, timeout_seconds: float) -> HTTPConnection:
+        """Return a connection, not yet open."""
+        return HTTPConnection(self.host, self.port, timeout=timeout_seconds)
+
+
+def endpoint_of(url: str, headers: Mapping[str, str] | None = None) -> Endpoint:
+    """Read a URL like ``http://127.0.0.1:8000``.
+
+    Raises:
+        UsageError: it is not a plain http address with a port.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if host is None or not port or not url.startswith("http://"):
+        raise UsageError(f"{url!r} is no address like http://127.0.0.1:8000")
+    return Endpoint(host, port, headers or {})
+
+
+def endpoint_of_command(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> Endpoint:
+    """Return where a server command will listen, by its ``--host`` and ``--port``.
+
+    ``vllm`` without ``--port`` listens on 8000.  A host that stands for all addresses is
+    reached by loopback.  A key in ``--api-key`` or VLLM_API_KEY is sent along.
+
+    Raises:
+        UsageError: the command names no port that we could talk to.
+    """
+    port = flag_of(command, "--port")
+    if port is None and Path(command[0]).name == "vllm":
+        port = str(VLLM_PORT)
+    if port is None or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(
+            "the command has no --port that hpuwatch could talk to: give it one, or say "
+            "where the server listens with --url http://127.0.0.1:PORT"
+        )
+    host = flag_of(command, "--host") or "127.0.0.1"
+    return Endpoint(
+        _LOOPBACK.get(host, host), int(port), headers_of(command, environment)
+    )
+
+
+def headers_of(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Return the headers that the server wants: its API key, if it has one."""
+    key = flag_of(command, "--api-key") or environment.get("VLLM_API_KEY")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def flag_of(command: Sequence[str], name: str) -> str | None:
+    """Return the value of a flag, as ``--name VALUE`` or ``--name=VALUE``; the last counts."""
+    found = None
+    for place, word in enumerate(command):
+        flag, equals, value = word.partition("=")
+        if flag.replace("_", "-") != name:
+            continue
+        found = value if equals else next(iter(command[place + 1 :]), None)
+    return found
+
+
+def get(endpoint: Endpoint, path: str, timeout_seconds: float = 5.0) -> bytes | None:
+    """Return the body of a GET that was answered 200, else None."""
+    connection = endpoint.connect(timeout_seconds)
+    try:
+        connection.request("GET", path, headers=dict(endpoint.headers))
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()
+    return body if response.status == 200 else None
+
+
+def is_listening(endpoint: Endpoint) -> bool:
+    """Tell whether somebody accepts connections there, healthy or not."""
+    connection = endpoint.connect(2.0)
+    try:
+        connection.connect()
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+def model_name(endpoint: Endpoint) -> str | None:
+    """Return the name of the first model that is served."""
+    body = get(endpoint, "/v1/models")
+    try:
+        name = json.loads(body or b"")["data"][0]["id"]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return None
+    return str(name)
+
+
+def scrape(endpoint: Endpoint) -> Mapping[str, float] | None:
+    """Return /metrics as name → sum over its labels, None without an answer."""
+    body = get(endpoint, "/metrics")
+    if body is None:
+        return None
+    sums: dict[str, float] = {}
+    for name, value in _SAMPLE.findall(body):
+        sums[name.decode()] = sums.get(name.decode(), 0.0) + float(value)
+    return sums
+
+
+def requests_in_flight(endpoint: Endpoint) -> int | None:
+    """Return the requests running and waiting, None where the server doesn't say."""
+    sums = scrape(endpoint)
+    if sums is None or "vllm:num_requests_running" not in sums:
+        return None
+    return round(
+        sums["vllm:num_requests_running"] + sums.get("vllm:num_requests_waiting", 0.0)
+    )
+
+
+def preemptions(endpoint: Endpoint) -> int | None:
+    """Return the preemptions since the server's start, None where it doesn't say."""
+    sums = scrape(endpoint) or {}
+    count = sums.get("vllm:num_preemptions_total", sums.get("vllm:num_preemptions"))
+    return None if count is None else round(count)
+
+
+def kv_use(endpoint: Endpoint) -> float | None:
+    """Return the share of the KV cache in use, None where the server doesn't say."""
+    sums = scrape(endpoint) or {}
+    return sums.get("vllm:kv_cache_usage_perc", sums.get("vllm:gpu_cache_usage_perc"))

@@ -1,0 +1,269 @@
+"""The load against a small server of our own: counts, failures, limits."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpuwatch.clock import SystemClock
+from hpuwatch.errors import UsageError
+from hpuwatch.load import endpoint as endpoints
+from hpuwatch.load.endpoint import Endpoint, endpoint_of
+from hpuwatch.load.run import Target, percentile, prompt_of, run_load
+from hpuwatch.tune.trial import LoadPlan
+
+pytestmark = pytest.mark.unit
+
+PLAN = LoadPlan(concurrency=3, requests=7, prompt_tokens=20, output_tokens=4)
+METRICS = """\
+# HELP vllm:num_requests_running Number of requests
+vllm:num_requests_running{engine="0",model_name="m"} 2.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 3.0
+vllm:num_preemptions_total{engine="0",model_name="m"} 1.2e+01
+"""
+
+Answer = Callable[["Handler", dict[str, object]], None]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as a server with vLLM's API would."""
+
+    protocol_version = "HTTP/1.1"
+    answer: Answer
+    bodies: list[dict[str, object]]
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name there
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        pages = {"/metrics": METRICS, "/v1/models": '{"data": [{"id": "m"}]}'}
+        self.page(200 if self.path in pages else 404, pages.get(self.path, "{}"))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.bodies.append(body | {"authorization": self.headers["Authorization"]})
+        type(self).answer(self, body)
+
+    def page(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def stream(self, *events: object, chunked: bool = True) -> None:
+        self.send_response(200)
+        self.send_header(
+            *("Transfer-Encoding", "chunked") if chunked else ("Connection", "close")
+        )
+        self.end_headers()
+        for event in (*events, "[DONE]"):
+            text = event if isinstance(event, str) else json.dumps(event)
+            data = f"data: {text}\n\n".encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
+        self.close_connection = True
+
+
+def pieces(count: int) -> list[object]:
+    return [{"choices": [{"text": " a"}]} for _ in range(count)]
+
+
+def usage(tokens: int) -> object:
+    return {"choices": [], "usage": {"completion_tokens": tokens}}
+
+
+@contextmanager
+def serving(answer: Answer) -> Iterator[tuple[Target, list[dict[str, object]]]]:
+    bodies: list[dict[str, object]] = []
+    handler = type("One", (Handler,), {"answer": answer, "bodies": bodies})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield Target(Endpoint("127.0.0.1", server.server_port), "m"), bodies
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("framing", ["chunked", "until the end"])
+def test_a_window_counts_requests_tokens_and_times(framing: str) -> None:
+    def answer(handler: Handler, _body: dict[str, object]) -> None:
+        handler.stream(*pieces(4), usage(4), chunked=framing == "chunked")
+
+    with serving(answer) as (target, bodies):
+        window = run_load(target, PLAN, SystemClock())
+    assert (window.requests, window.errors, window.output_tokens) == (7, 0, 28)
+    assert window.tokens_per_second == pytest.approx(28 / window.seconds)
+    assert window.ttft_p50_seconds is not None
+    assert window.ttft_p99_seconds is not None
+    assert 0 <= window.ttft_p50_seconds <= window.ttft_p99_seconds <= window.seconds
+    assert window.itl_p50_seconds is not None
+    assert {body["max_tokens"] for body in bodies} == {4}
+    assert all(body["ignore_eos"] is True for body in bodies)
+    assert len({str(body["prompt"]) for body in bodies}) == 7
+
+
+def test_the_server_s_own_count_of_tokens_wins_over_the_pieces() -> None:
+    def answer(handler: Handler, _body: dict[str, object]) -> None:
+        handler.stream(*pieces(2), usage(4))
+
+    with serving(answer) as (target, _):
+        assert run_load(target, PLAN, SystemClock()).output_tokens == 28
+
+
+def test_without_a_count_the_pieces_are_counted() -> None:
+    def answer(handler: Handler, _body: dict[str, object]) -> None:
+        handler.stream(*pieces(4))
+
+    with serving(answer) as (target, _):
+        assert run_load(target, PLAN, SystemClock()).output_tokens == 28
+
+
+def refuse(handler: Handler, _body: dict[str, object]) -> None:
+    handler.page(500, "EngineDeadError")
+
+
+def break_off(handler: Handler, _body: dict[str, object]) -> None:
+    handler.stream(*pieces(1), {"error": {"message": "EngineCore is gone"}})
+
+
+def too_few(handler: Handler, _body: dict[str, object]) -> None:
+    handler.stream(*pieces(1), usage(1))
+
+
+def hang_up(handler: Handler, _body: dict[str, object]) -> None:
+    handler.close_connection = True
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (refuse, "HTTP 500"),
+        (break_off, "EngineCore is gone"),
+        (too_few, "1 tokens came where 4 were asked for"),
+        (hang_up, "closed connection"),
+    ],
+)
+def test_the_first_error_ends_the_window(answer: Answer, words: str) -> None:
+    plan = LoadPlan(concurrency=1, requests=50, output_tokens=4)
+    with serving(answer) as (target, bodies):
+        window = run_load(target, plan, SystemClock())
+    assert window.errors == 1
+    assert words in window.first_error
+    assert len(bodies) == 1
+
+
+def test_a_port_nobody_listens_on_is_an_error_of_the_window() -> None:
+    with serving(refuse) as (target, _):
+        pass
+    window = run_load(target, PLAN, SystemClock())
+    assert window.errors
+    assert "refused" in window.first_error
+
+
+def test_a_window_that_never_ends_is_cut_at_its_limit() -> None:
+    release = threading.Event()
+
+    def answer(_handler: Handler, _body: dict[str, object]) -> None:
+        release.wait(30)
+
+    plan = LoadPlan(concurrency=2, requests=2, window_limit_seconds=0.2)
+    with serving(answer) as (target, _):
+        window = run_load(target, plan, SystemClock())
+        release.set()
+    assert window.first_error == "no end within 0.2 s"
+    assert window.output_tokens == 0
+
+
+def test_a_window_can_be_interrupted() -> None:
+    stop, release = threading.Event(), threading.Event()
+
+    def answer(_handler: Handler, _body: dict[str, object]) -> None:
+        stop.set()
+        release.wait(30)
+
+    with serving(answer) as (target, _):
+        window = run_load(target, PLAN, SystemClock(), look=stop.is_set)
+        release.set()
+    assert window.first_error == "interrupted"
+
+
+def test_a_key_is_sent_and_never_shown() -> None:
+    def answer(handler: Handler, _body: dict[str, object]) -> None:
+        handler.stream(*pieces(4))
+
+    with serving(answer) as (target, bodies):
+        url = target.endpoint.url
+        keyed = endpoint_of(url, {"Authorization": "Bearer abc123"})
+        run_load(Target(keyed, "m"), PLAN, SystemClock())
+    assert {body["authorization"] for body in bodies} == {"Bearer abc123"}
+    assert "abc123" not in repr(keyed)
+
+
+def test_prompts_are_fixed_by_seed_and_name_and_about_as_long_as_asked_for() -> None:
+    assert prompt_of(PLAN, "0/1") == prompt_of(PLAN, "0/1")
+    assert prompt_of(PLAN, "0/1") != prompt_of(PLAN, "1/1")
+    assert len(prompt_of(PLAN, "0/1").split()) == 20
+
+
+def test_what_the_server_says_of_itself() -> None:
+    with serving(refuse) as (target, _):
+        assert endpoints.model_name(target.endpoint) == "m"
+        assert endpoints.requests_in_flight(target.endpoint) == 5
+        assert endpoints.preemptions(target.endpoint) == 12
+        assert endpoints.get(target.endpoint, "/health") is None
+        assert endpoints.is_listening(target.endpoint)
+
+
+def test_a_server_that_is_gone_says_nothing() -> None:
+    with serving(refuse) as (target, _):
+        pass
+    assert endpoints.model_name(target.endpoint) is None
+    assert endpoints.requests_in_flight(target.endpoint) is None
+    assert endpoints.preemptions(target.endpoint) is None
+    assert not endpoints.is_listening(target.endpoint)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:8000",
+        "https://h:1",
+        "http://h",
+        "http://h:x",
+        "http://:1",
+        "http://[::1",
+    ],
+)
+def test_what_is_no_address_is_refused_in_one_sentence(url: str) -> None:
+    with pytest.raises(UsageError, match="is no address like"):
+        endpoint_of(url)
+
+
+def test_an_ipv6_address_keeps_its_brackets() -> None:
+    assert endpoint_of("http://[::1]:8000").url == "http://[::1]:8000"
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1).map(sorted), st.integers(1, 100))
+def test_a_percentile_is_one_of_the_values_with_enough_at_or_below(
+    ordered: Sequence[float], percent: int
+) -> None:
+    value = percentile(ordered, percent)
+    assert value is not None
+    assert value in ordered
+    assert sum(each <= value for each in ordered) * 100 >= percent * len(ordered)
+
+
+def test_no_values_have_no_percentile() -> None:
+    assert percentile([], 50) is None

@@ -1,0 +1,218 @@
+"""The study's file: every step durable, old files migrated, strange ones refused."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpuwatch.errors import StudyBroken
+from hpuwatch.store.study import FILE_NAME, MIGRATIONS, StudyStore
+from hpuwatch.testing.trials import measured
+from hpuwatch.tune.facts import RESERVE
+from hpuwatch.tune.study import Study
+from hpuwatch.tune.trial import LoadPlan, Outcome, Trial, TrialState
+
+pytestmark = pytest.mark.unit
+
+STUDY = Study(
+    fingerprint="0123456789abcdef",
+    command=("vllm", "serve", "a-model"),
+    knobs=("reserve", "buckets"),
+    seed=7,
+    trials=8,
+    load=LoadPlan(concurrency=5),
+    url="http://127.0.0.1:8000",
+    created_at=1000.0,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / FILE_NAME
+
+
+def test_a_study_comes_back_as_it_was_stored(path: Path) -> None:
+    store = StudyStore(path)
+    stored = store.create(STUDY)
+    store.close()
+    again = StudyStore(path)
+    assert again.studies() == [stored]
+    assert replace(stored, id=0) == STUDY
+    again.close()
+
+
+def test_a_trial_goes_from_planned_to_done(path: Path) -> None:
+    store = StudyStore(path)
+    study = store.create(STUDY).id
+    trial = Trial(0, {RESERVE: "0.05"}, "designer", planned_at=1.0)
+    store.plan(study, trial)
+    assert store.trials(study) == [trial]
+    store.start(study, 0, 2.0)
+    (running,) = store.trials(study)
+    assert (running.state, running.started_at) == (TrialState.RUNNING, 2.0)
+    outcome = measured(0, trial.settings, 100, 101).outcome
+    assert outcome is not None
+    store.finish(study, 0, outcome, 3.0)
+    (done,) = store.trials(study)
+    assert done == replace(
+        trial, state=TrialState.OK, started_at=2.0, ended_at=3.0, outcome=outcome
+    )
+    store.close()
+
+
+def test_a_study_ends_and_can_be_extended(path: Path) -> None:
+    store = StudyStore(path)
+    study = store.create(STUDY).id
+    store.end(study, 5.0)
+    assert store.study(study).ended_at == 5.0
+    store.extend(study, 12)
+    assert (store.study(study).trials, store.study(study).ended_at) == (12, None)
+    store.close()
+
+
+def test_what_is_not_there_is_said(path: Path) -> None:
+    store = StudyStore(path)
+    with pytest.raises(StudyBroken, match="holds no study 3"):
+        store.study(3)
+    study = store.create(STUDY).id
+    with pytest.raises(StudyBroken, match="has no trial 9"):
+        store.start(study, 9, 1.0)
+    store.close()
+
+
+def test_a_number_is_planned_once(path: Path) -> None:
+    store = StudyStore(path)
+    study = store.create(STUDY).id
+    store.plan(study, Trial(0, {}, "baseline"))
+    with pytest.raises(sqlite3.IntegrityError):
+        store.plan(study, Trial(0, {}, "baseline"))
+    # The failed transaction was taken back, so that the next one works.
+    store.plan(study, Trial(1, {}, "baseline"))
+    assert [trial.number for trial in store.trials(study)] == [0, 1]
+    store.close()
+
+
+def test_what_a_killed_process_wrote_is_there(path: Path) -> None:
+    code = f"""
+import os, signal
+from pathlib import Path
+from hpuwatch.store.study import StudyStore
+from hpuwatch.tune.trial import Trial
+store = StudyStore(Path({str(path)!r}))
+store.plan(1, Trial(0, {{}}, "baseline"))
+store.start(1, 0, 2.0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    first = StudyStore(path)
+    first.create(STUDY)
+    first.close()
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGKILL
+    store = StudyStore(path)
+    (trial,) = store.trials(1)
+    assert trial.state is TrialState.RUNNING
+    store.close()
+
+
+def test_an_older_file_is_migrated_after_a_copy_was_made(path: Path) -> None:
+    old = StudyStore(path)
+    old.create(STUDY)
+    old.close()
+    wider = (*MIGRATIONS, "ALTER TABLE trials ADD COLUMN node TEXT")
+    store = StudyStore(path, wider)
+    assert len(store.studies()) == 1
+    store.close()
+    assert _columns(path, "trials") == {
+        *_columns(path.with_name(FILE_NAME + ".v1"), "trials"),
+        "node",
+    }
+    assert _version(path) == 2
+    assert _version(path.with_name(FILE_NAME + ".v1")) == 1
+
+
+def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
+    StudyStore(path).close()
+    broken = (
+        *MIGRATIONS,
+        "ALTER TABLE trials ADD COLUMN node TEXT; ALTER TABLE nothing ADD x",
+    )
+    with pytest.raises(StudyBroken):
+        StudyStore(path, broken)
+    assert _version(path) == 1
+    assert "node" not in _columns(path, "trials")
+
+
+def test_a_file_of_a_newer_hpuwatch_is_refused(path: Path) -> None:
+    StudyStore(path, (*MIGRATIONS, "SELECT 1")).close()
+    with pytest.raises(
+        StudyBroken, match=r"newer hpuwatch \(schema 2, this one knows 1\)"
+    ):
+        StudyStore(path)
+
+
+def test_a_reader_changes_nothing(path: Path) -> None:
+    StudyStore(path).close()
+    with pytest.raises(StudyBroken, match="older schema 1"):
+        StudyStore(path, (*MIGRATIONS, "SELECT 1"), read_only=True)
+    assert _version(path) == 1
+    reader = StudyStore(path, read_only=True)
+    with pytest.raises(sqlite3.OperationalError):
+        reader.create(STUDY)
+    reader.close()
+
+
+@pytest.mark.parametrize("junk", [b"not a database, and long enough to tell" * 9])
+def test_a_file_that_is_no_study_is_refused(path: Path, junk: bytes) -> None:
+    path.write_bytes(junk)
+    with pytest.raises(StudyBroken, match="can't be used as a study"):
+        StudyStore(path)
+    assert path.read_bytes() == junk
+
+
+@pytest.mark.parametrize("outcome", ["{", '{"state": "lost"}', "[]"])
+def test_a_row_that_cannot_be_read_is_said_to_be(path: Path, outcome: str) -> None:
+    store = StudyStore(path)
+    study = store.create(STUDY).id
+    store.plan(study, Trial(0, {}, "baseline"))
+    store.finish(study, 0, Outcome(TrialState.OK), 1.0)
+    other = sqlite3.connect(path)
+    with other:
+        other.execute("UPDATE trials SET outcome = ?", (outcome,))
+    other.close()
+    with pytest.raises(StudyBroken, match="trial 0 of study 1 can't be read"):
+        store.trials(study)
+    store.close()
+
+
+def test_a_later_version_s_extra_figures_are_left_out(path: Path) -> None:
+    store = StudyStore(path)
+    study = store.create(STUDY).id
+    store.plan(study, Trial(0, {}, "baseline"))
+    store.finish(study, 0, Outcome(TrialState.OK), 1.0)
+    other = sqlite3.connect(path)
+    with other:
+        other.execute("""UPDATE trials SET outcome = '{"state": "ok", "mood": 3}'""")
+    other.close()
+    assert store.trials(study)[0].outcome == Outcome(TrialState.OK)
+    store.close()
+
+
+def _columns(path: Path, table: str) -> set[str]:
+    db = sqlite3.connect(path)
+    rows = db.execute(f"PRAGMA table_info({table})").fetchall()
+    db.close()
+    return {row[1] for row in rows}
+
+
+def _version(path: Path) -> int:
+    db = sqlite3.connect(path)
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    db.close()
+    assert isinstance(version, int)
+    return version
