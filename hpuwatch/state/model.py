@@ -141,7 +141,8 @@ class Miss:
 
     ``reason`` is ``not_warmed_up`` (a graph compiled while a user waited) or
     ``not_prepared`` (no bucket covers it; one was invented).  ``count`` says how often
-    traffic asked for it: 0 for shapes of the start itself, as the profile run's.
+    traffic asked for it: 0 for shapes of the start itself, as the profile run's.  An empty
+    ``shape`` stands for all further ones of a storm.
     """
 
     phase: str

@@ -29,6 +29,8 @@ UNIFIED = "unified"
 """The phase of a shape that holds prompts and decodes together."""
 
 _MOST_FAULTS = 64
+_MOST_SHAPES = 4096  # a recompile storm has shown 1,996; further ones are only counted
+_OTHERS: Shape = ()
 _PHASE_WORDS = {"prefill": PROMPT, "prefix_prefill": PROMPT}
 _BEFORE_TRAFFIC = (Phase.LOADING, Phase.SIZING, Phase.WARMING)
 
@@ -104,6 +106,8 @@ def _missed(start: Start, event: Event, phase: str, reason: str, shape: Shape) -
     """Note a miss; each rank prints it, so only rank 0 counts one up again."""
     counts = 0 if _is_own_doing(start) else 1
     misses = list(start.misses)
+    if len(misses) >= _MOST_SHAPES and all(miss.shape != shape for miss in misses):
+        shape = _OTHERS
     for place, miss in enumerate(misses):
         if (miss.phase, miss.reason, miss.shape) == (phase, reason, shape):
             if rank_of(start, event) == 0:

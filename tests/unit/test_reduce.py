@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpuwatch.events import Event, Speaker
+from hpuwatch.events import Event, Speaker, Value
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
-from hpuwatch.state.model import DECODE, MULTIMODAL, PROMPT, Start, State
+from hpuwatch.state import serving
+from hpuwatch.state.model import DECODE, MULTIMODAL, PROMPT, Miss, Start, State
 from hpuwatch.state.reduce import HANDLERS, reduce
 from hpuwatch.state.times import seconds_between
 from hpuwatch.testing.logs import start_of_text, state_of_text
@@ -605,3 +608,26 @@ def test_a_traceback_that_ends_late_is_a_fault_of_the_life_that_printed_it() -> 
     assert first.phase is Phase.FAILED
     assert second.faults == ()
     assert second.phase is Phase.STARTING
+
+
+def test_a_storm_of_shapes_is_counted_in_full_but_listed_in_part() -> None:
+    start = Start(Line(""), phase=Phase.READY)
+    state = State((replace(start, misses=_storm(serving._MOST_SHAPES)),))
+    for blocks in (9, 10):
+        fields: dict[str, Value] = {
+            "phase": "decode",
+            "bs": -1,
+            "seq": 1,
+            "blocks": blocks,
+        }
+        state = reduce(state, Event("config_not_warmed", fields))
+    assert state.current is not None
+    misses = state.current.misses
+    assert len(misses) == serving._MOST_SHAPES + 1
+    assert (misses[-1].shape, misses[-1].count) == ((), 2)
+
+
+def _storm(count: int) -> tuple[Miss, ...]:
+    return tuple(
+        Miss("decode", "not_warmed_up", (n, 1, 1), Line("")) for n in range(count)
+    )
