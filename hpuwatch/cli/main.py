@@ -64,5 +64,5 @@ def build() -> typer.Typer:
     program.command("sim", context_settings=sim.SETTINGS)(sim.sim)
     program.add_typer(study.program, name="study")
     program.command("suggest")(suggest.suggest)
-    program.command("tune")(tune.tune)
+    program.command("tune", context_settings=tune.SETTINGS)(tune.tune)
     return program
