@@ -12,10 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from hpuwatch.errors import InputError, MissingFileError
+from hpuwatch.errors import InputError
 from hpuwatch.records import Line
 from hpuwatch.source.assemble import Assembler
 from hpuwatch.source.envelope import Unwrapper
+from hpuwatch.source.opening import opened
 
 _CHUNK = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -50,15 +51,8 @@ def read_lines(path: str) -> Iterator[Line]:
 def _opened(path: str, stack: ExitStack) -> BinaryIO:
     if path == "-":
         return sys.stdin.buffer
-    try:
-        stream = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115  the stack closes it
-    except IsADirectoryError as error:
-        raise InputError(f"{path} is a folder: name a log file in it") from error
-    except OSError as error:
-        raise MissingFileError(
-            f"{path} can't be opened ({error.strerror}): check the name and its "
-            "permissions"
-        ) from error
+    file = opened(path, lambda: Path(path).open("rb"))  # noqa: SIM115  the stack closes it
+    stream = stack.enter_context(file)
     if stream.peek(2)[:2] == _GZIP_MAGIC:
         unpacked = stack.enter_context(gzip.GzipFile(fileobj=stream))
         return cast("BinaryIO", unpacked)

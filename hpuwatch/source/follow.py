@@ -23,7 +23,7 @@ from typing import Protocol
 
 from typing_extensions import Self
 
-from hpuwatch.errors import InputError, MissingFileError
+from hpuwatch.source.opening import opened
 
 CHUNK = 1024 * 1024
 _REMEMBERED = 64
@@ -55,34 +55,26 @@ class Follower:
             InputError: it is a folder.
         """
         self._path = Path(path)
-        try:
-            self._file = _File(self._path)
-        except IsADirectoryError as error:
-            raise InputError(f"{path} is a folder: name a log file in it") from error
-        except OSError as error:
-            raise MissingFileError(
-                f"{path} can't be opened ({error.strerror}): check the name and its "
-                "permissions"
-            ) from error
+        self._file = opened(path, lambda: _File(self._path))
         self._next: deque[_File] = deque()
         self._lock = threading.Lock()  # look() also comes from watchdog's thread
 
     def read(self) -> bytes:
         """Return what is new, up to ``CHUNK`` bytes; nothing if nothing is."""
-        data = self._file.read()
-        if data:
-            return data
-        self.look()
-        with self._lock:
-            if not self._next or (len(self._next) == 1 and self._next[0].empty()):
-                return b""
-            # The old file may have got its last lines after we looked at it.
+        while True:
             data = self._file.read()
             if data:
                 return data
-            self._file.close()
-            self._file = self._next.popleft()
-        return self._file.read()
+            self.look()
+            with self._lock:
+                if not self._next or (len(self._next) == 1 and self._next[0].empty()):
+                    return b""
+                # The old file may have got its last lines after we looked at it.
+                data = self._file.read()
+                if data:
+                    return data
+                self._file.close()
+                self._file = self._next.popleft()
 
     def look(self) -> None:
         """See whether another file has taken the name."""
