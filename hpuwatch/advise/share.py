@@ -42,9 +42,15 @@ def without_site(report: Report) -> Report:
 
 
 def masked(text: str) -> str:
-    """Mask hosts, paths and addresses in one text."""
-    for pattern, name in _MASKS:
-        text = pattern.sub(name, text)
+    """Mask hosts, paths and addresses in one text.
+
+    One mask can lay bare the beginning of another, so it goes on until nothing changes.
+    """
+    before = None
+    while text != before:
+        before = text
+        for pattern, name in _MASKS:
+            text = pattern.sub(name, text)
     return text
 
 
