@@ -28,14 +28,14 @@ class Amount:
 
 
 def parse_amount(text: str) -> Amount:
-    """Read an amount like ``82.7 GiB`` or ``-8 KiB``.
+    """Read an amount like ``71.5 GiB`` or ``-8 KiB``.
 
     Raises:
         ValueError: the text is not a number, a space and an IEC unit.
     """
     number, _, unit = text.strip().partition(" ")
     if unit not in _FACTORS:
-        raise ValueError(f"{text!r} is not an amount like '82.7 GiB'")
+        raise ValueError(f"{text!r} is not an amount like '71.5 GiB'")
     return Amount(round(float(number) * _FACTORS[unit]), text.strip())
 
 

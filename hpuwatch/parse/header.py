@@ -2,10 +2,10 @@ r"""What stands before a message: process prefix, level, time, source file.
 
 Every release writes its own way::
 
-    INFO 09-24 17:31:39 habana_worker.py:590] message
-    (EngineCore_DP0 pid=545) INFO 10-13 05:58:02 [hpu_worker.py:219] message
-    (Worker_TP1 pid=991) [Warmup][Prompt][1/16] batch_size:1 …
-    (APIServer pid=5332) INFO:     Application startup complete.
+    INFO 03-01 10:00:44 habana_worker.py:12] message
+    (EngineCore_DP0 pid=31) INFO 03-01 10:00:44 [hpu_worker.py:12] message
+    (Worker_TP1 pid=32) [Warmup][Prompt][1/9] batch_size:1 …
+    (APIServer pid=30) INFO:     Application startup complete.
     VLLM_PROMPT_BS_BUCKET_MIN=1 (default:1)
 
 with colours or without.  Several processes share one stream and a progress bar ends with
