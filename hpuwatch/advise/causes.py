@@ -47,6 +47,8 @@ _CODE_ERRORS = re.compile(
     r"UnboundLocalError|AssertionError|NotImplementedError|ZeroDivisionError|ImportError|"
     r"ModuleNotFoundError|RecursionError)\b"
 )
+_NAMED = re.compile(r"\b([A-Z][A-Z0-9]*_[A-Z0-9_]+): failed to process")
+_QUOTED = re.compile(r"(?:base 10|to float): '([^']*)'")
 _FRAME = re.compile(r'File ".*", line \d+, in (\S+)')
 
 
@@ -107,6 +109,26 @@ def cause_of(fault: Fault) -> Cause:
         "hpuwatch doesn't know this exception.",
         "Read the traceback above it in the log.",
     )
+
+
+def bad_value(start: Start, fault: Fault) -> Cause:
+    """Return the cause for a variable that can't be read, by its name where it is told.
+
+    The runtime names the variable in newer releases; older ones quote only the value,
+    which is looked for among the variables that the log lists.
+    """
+    why, cure = CAUSES["bad_env_value"]
+    flags = start.server.flags
+    named, quoted = _NAMED.search(fault.message), _QUOTED.search(fault.message)
+    name = named[1] if named else None
+    if name is None and quoted:
+        known = [each for each, said in flags.items() if said.value == quoted[1]]
+        name = known[0] if len(known) == 1 else None
+    if name is None:
+        return Cause(why, cure)
+    value = flags[name].value if name in flags else quoted[1] if quoted else None
+    now = f" (now {value!r})" if value is not None else ""
+    return Cause(f"{name} has a value that can't be read.", f"Correct {name}{now}.")
 
 
 CAUSES: Mapping[str, Cause] = MappingProxyType(

@@ -66,18 +66,23 @@ class MemoryPart(_Document):
 
 
 class KvPart(_Document):
-    """The KV cache; ``tokens`` may follow from an assumed block size."""
+    """The KV cache; ``tokens`` may follow from an assumed block size.
+
+    ``block_size_from`` says how the size is known: printed (a flag, or blocks and tokens),
+    derived (a bucket range that starts with a block) or assumed (the default on HPU).
+    """
 
     blocks: int | None = None
     tokens: int | None = None
     block_size: int | None = None
     block_size_assumed: bool = False
+    block_size_from: Literal["printed", "derived", "assumed"] | None = None
     cpu_blocks: int | None = None
     max_concurrency: float | None = None
 
 
 class BucketsPart(_Document):
-    """Buckets by phase; for multimodal models the steps of their warm-up."""
+    """Buckets by phase; ``multimodal`` counts steps of warm-up, several an image size."""
 
     prompt: int | None = None
     decode: int | None = None
@@ -109,13 +114,20 @@ class WarmupPart(_Document):
 
 
 class TrafficPart(_Document):
-    """The load of the log; ``shown`` is false for hardly any."""
+    """The load of the log; ``shown`` is false for hardly any.
+
+    ``preemptions`` counts those that lines told of; where ``preemptions_printed`` is
+    false, no periodic line had the number.
+    """
 
     busy_lines: int = 0
     kv_use_peak_percent: float | None = None
     running_peak: int | None = None
     waiting_peak: int | None = None
     preemptions: int = 0
+    preemptions_printed: bool = False
+    prompt_tokens_per_second_peak: float | None = None
+    generation_tokens_per_second_peak: float | None = None
     shown: bool = False
 
 
@@ -144,7 +156,7 @@ class FindingPart(_Document):
 
 
 class ProposalPart(_Document):
-    """A change to try."""
+    """A change to try; ``kept`` says what stays, a line each."""
 
     env: dict[str, str] = Field(default_factory=dict)
     flags: list[str] = Field(default_factory=list)
@@ -152,6 +164,7 @@ class ProposalPart(_Document):
     margin: dict[str, float | int | str] = Field(default_factory=dict)
     proven: bool = False
     why: str = ""
+    kept: list[str] = Field(default_factory=list)
 
 
 class Headline(_Document):

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hpuwatch.advise.causes import Cause, cause_of, code_of, described, root_fault
+from hpuwatch.advise.causes import (
+    Cause,
+    bad_value,
+    cause_of,
+    code_of,
+    described,
+    root_fault,
+)
 from hpuwatch.advise.figures import about, reserve_of
 from hpuwatch.advise.finding import INFO, Sighting
-from hpuwatch.advise.proposal import propose
+from hpuwatch.advise.proposal import VARIABLE, propose
+from hpuwatch.advise.shortage import DEFAULT_RATIO, in_words, shortage_of
 from hpuwatch.life.phases import Phase
 from hpuwatch.state.model import Fault, Start
 
@@ -25,6 +33,8 @@ _DURING = {
     Phase.SWITCHING: "while switching models",
     Phase.DEGRADED: "while serving",
 }
+
+_KV_ENDS = ("kv-short", "kv-none")
 
 _WHAT_HELPS = {
     "weights-oom": Cause(
@@ -64,8 +74,50 @@ def ended_by(code: str) -> Check:
     return check
 
 
+def told(start: Start, fault: Fault) -> str:
+    """Say what broke in a few words: by the log's figures where a KV cache was short."""
+    if code_of(fault) in _KV_ENDS:
+        return in_words(start) or described(fault)
+    return described(fault)
+
+
+def _short_of_kv(start: Start, fault: Fault) -> Cause:
+    """Say why the KV cache was short, the reserve first where that took the memory."""
+    short = shortage_of(start)
+    if short is None:
+        return cause_of(fault)
+    proposal = propose(start)
+    if not short.is_of_the_reserve:
+        return cause_of(fault)
+    why = "A smaller reserve would still leave graphs their usual share."
+    if short.ratio >= 1:
+        why = (
+            "VLLM_GRAPH_RESERVED_MEM must be below 1: it is a share of the usable memory, "
+            "and from 1 on nothing is left for a KV cache."
+        )
+    elif short.reserve_is_unusual:
+        why = f"So large a reserve is unusual: the runtime's own is {DEFAULT_RATIO:g}."
+    if proposal is None or not proposal.env:
+        return Cause(
+            why, f"Lower VLLM_GRAPH_RESERVED_MEM first. {cause_of(fault).cure}"
+        )
+    value = proposal.env[VARIABLE]
+    cure = f"Lower VLLM_GRAPH_RESERVED_MEM to {value} first"
+    if proposal.flags:
+        return Cause(why, f"{cure}, and set {' '.join(proposal.flags)}.")
+    return Cause(why, f"{cure}; a shorter --max-model-len comes second.")
+
+
+def _helps(start: Start, fault: Fault, code: str) -> Cause:
+    if code in _KV_ENDS:
+        return _short_of_kv(start, fault)
+    if fault.name == "bad_env_value":
+        return bad_value(start, fault)
+    return _WHAT_HELPS.get(code) or cause_of(fault)
+
+
 def _told(start: Start, fault: Fault, code: str) -> Sighting:
-    why, cure = _WHAT_HELPS.get(code, cause_of(fault))
+    why, cure = _helps(start, fault, code)
     if code == "warmup-oom" and propose(start) is None and reserve_of(start):
         cure = (
             "Warm fewer or smaller buckets, or use more cards: with a larger "
@@ -79,14 +131,31 @@ def _told(start: Start, fault: Fault, code: str) -> Sighting:
         why += f" The allocation that failed asked for {about(fault.wanted.bytes)}."
     if fault.at:
         numbers["at"] = fault.at
+    if code in _KV_ENDS:
+        numbers |= _kv_numbers(start)
     others = [each.line for each in start.faults if each is not fault and each.root]
     return Sighting(
-        title=f"The server died {where}{at}: {described(fault)}",
+        title=f"The server died {where}{at}: {told(start, fault)}",
         why=why,
         cure=cure,
         numbers=numbers,
         lines=(fault.line, *others[:2]),
     )
+
+
+def _kv_numbers(start: Start) -> dict[str, float | str]:
+    short = shortage_of(start)
+    if short is None:
+        return {}
+    numbers: dict[str, float | str] = {
+        "kv_cache_bytes": short.cache_bytes,
+        "usable_bytes": short.usable_bytes,
+        "reserve_bytes": short.reserve_bytes,
+        "reserve_ratio": short.ratio,
+    }
+    if short.wanted_bytes is not None:
+        numbers["kv_cache_wanted_bytes"] = short.wanted_bytes
+    return numbers
 
 
 def not_ready(start: Start) -> Sighting | None:

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import Literal
 
 from hpuwatch.records import Line
 from hpuwatch.state.model import DECODE, MULTIMODAL, PROMPT, Memory, Start
 from hpuwatch.units import GIB, format_bytes
 
 HPU_BLOCK_SIZE = 128
-"""Tokens per KV block on HPU where the log doesn't say otherwise (vLLM elsewhere: 16)."""
+"""Tokens per KV block on HPU where the log doesn't say otherwise (vLLM elsewhere: 16).
+
+The default since vLLM 0.6.4 (fork 1.19); before that the documentation asked for it.
+"""
+
+ACTIVATION_SHARE = 0.10
+"""Allowance for activations, as a share of the free memory (see ``advise.proposal``)."""
 
 PLENTY = 0.85
 """KV use (ratio) below which the cache is not short."""
@@ -22,8 +29,15 @@ PLENTY = 0.85
 FEWEST_BUSY_LINES = 3
 """Periodic lines with requests running from which on we speak of load: half a minute."""
 
+STATS_SECONDS = {"V0": 5, "V1": 10}
+"""Seconds between two periodic lines, by engine, unless an operator changes them."""
+
 LONG_WAIT_LINES = 6
 """Periodic lines in a row with waiting requests that count as waiting: about a minute."""
+
+
+_ROUNDING = 1.002
+"""Two sums of figures with four digits may be that far apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +100,43 @@ def kv_block_bytes(start: Start) -> float | None:
     return float(memory.dummy_block.value.bytes) if memory.dummy_block else None
 
 
-def tokens_per_block(start: Start) -> tuple[int, bool]:
-    """Return the block size, and whether it is only assumed."""
+BlockSizeFrom = Literal["printed", "derived", "assumed"]
+
+
+def block_size_of(start: Start) -> tuple[int, BlockSizeFrom]:
+    """Return tokens per KV block, and how that is known.
+
+    ``printed``: as a flag, or by blocks and tokens of the KV cache; ``derived``: from a
+    bucket range that starts with a block; ``assumed``: the default on HPU.
+    """
     size = start.kv.block_size
     if size:
-        return size, False
+        return size, "printed"
     if start.server.block_size is not None:
-        return start.server.block_size.value, False
-    return HPU_BLOCK_SIZE, True
+        return start.server.block_size.value, "printed"
+    if start.server.range_block_size is not None:
+        return start.server.range_block_size.value, "derived"
+    return HPU_BLOCK_SIZE, "assumed"
+
+
+def tokens_per_block(start: Start) -> tuple[int, bool]:
+    """Return the block size, and whether it is only assumed."""
+    size, known = block_size_of(start)
+    return size, known == "assumed"
 
 
 def graphs_used_bytes(start: Start) -> int | None:
     """Return what warm-up allocated, None unless it finished.
 
-    The larger of the total that the last line prints and the sum over the phases.
+    The larger of the total that the last line prints and the sum over the phases; the
+    total where only print rounding sets them apart.
     """
     if start.warmup.seconds is None:
         return None
     phases = sum(used.value.bytes for used in start.graphs_used.values())
     allocated = start.warmup.allocated
-    return max(0, phases, allocated.value.bytes if allocated else 0)
+    total = allocated.value.bytes if allocated else 0
+    return max(0, total if phases <= total * _ROUNDING else phases)
 
 
 def activations_unmeasured(start: Start) -> bool:

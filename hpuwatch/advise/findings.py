@@ -59,14 +59,17 @@ KINDS: tuple[Kind, ...] = (
         "kv-none",
         ERROR,
         "Nothing was left for the KV cache.",
-        "More cards or FP8; a smaller reserve or a higher utilisation if they are unusual.",
+        "A smaller reserve where that is what took the memory (proposed), else more cards "
+        "or FP8, or a higher utilisation if it is unusual.",
         ends.ended_by("kv-none"),
     ),
     Kind(
         "kv-short",
         ERROR,
         "The KV cache can't hold one request of the maximal length.",
-        "A lower --max-model-len (proposed where vLLM prints one that fits).",
+        "A smaller reserve where one that still is sane for graphs is enough, or where "
+        "it holds more than half of what is usable (proposed); else a lower "
+        "--max-model-len (proposed where vLLM prints one that fits).",
         ends.ended_by("kv-short"),
     ),
     Kind(
@@ -159,16 +162,27 @@ KINDS: tuple[Kind, ...] = (
         "bucket-miss",
         WARNING,
         "Traffic asked for shapes that warm-up had not prepared; the range that they "
-        "miss is named.",
-        "A wider bucket range, or limits on the requests.",
+        "miss is named. It is information only where warm-up was skipped: then every "
+        "shape had to be missed.",
+        "A wider bucket range by what the strategy heeds (a variable, a flag or a bucket "
+        "file), or limits on the requests.",
         warmup.misses,
     ),
     Kind(
         "buckets-above-kv",
         INFO,
         "Decode buckets have more blocks than the KV cache.",
-        "A lower VLLM_DECODE_BLOCK_BUCKET_MAX where requests share little.",
+        "Where requests share little: under the linear and padding-aware strategies a "
+        "lower VLLM_DECODE_BLOCK_BUCKET_MAX; under the exponential one, which ignores it, "
+        "a lower --max-num-seqs or --max-model-len, another strategy, or a bucket file.",
         warmup.above_kv,
+    ),
+    Kind(
+        "card-mismatch",
+        INFO,
+        "The card's memory is that of another card than the log names.",
+        "A look at hl-smi.",
+        reserve.other_card,
     ),
     Kind(
         "fault-noted",

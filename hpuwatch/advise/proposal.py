@@ -17,6 +17,9 @@ dearest of them.
 A step up follows a failure, which tells no upper bound of the need: half as much again as
 there was for graphs (the reserve and the memory outside), or what the failed allocation
 asked for where that is more.
+
+A KV cache that came out too small gets a smaller reserve where that helps, and only then a
+shorter request (see :mod:`hpuwatch.advise.shortage`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from math import ceil
 
 from hpuwatch.advise.causes import code_of, root_fault
 from hpuwatch.advise.figures import (
+    ACTIVATION_SHARE,
     Reserve,
     about,
     has_traffic,
@@ -34,12 +38,11 @@ from hpuwatch.advise.figures import (
     reserve_of,
     tokens_per_block,
 )
+from hpuwatch.advise.shortage import DEFAULT_RATIO, Shortage, shortage_of
 from hpuwatch.state.model import Known, Start
 from hpuwatch.units import format_bytes
 
 VARIABLE = "VLLM_GRAPH_RESERVED_MEM"
-ACTIVATION_SHARE = 0.10
-"""Allowance for activations, as a share of the free memory (see above)."""
 
 _SMALLEST_RATIO, _LARGEST_RATIO = 0.01, 0.9
 _WORTH_RATIO = 0.02
@@ -59,7 +62,8 @@ class Proposal:
         env: variables to set.
         flags: command-line flags to set.
         expected: blocks, tokens and bytes after the change; ``_won`` may be negative.
-        margin: bytes that stay, and ``why`` in words.
+        margin: bytes that stay.
+        kept: what stays, in words: a line each.
         proven: whether load has shown that the change is safe; a log never does.
         why: one sentence.
         answers: the code of the finding that it answers.
@@ -71,6 +75,7 @@ class Proposal:
     flags: tuple[str, ...] = ()
     expected: Mapping[str, float] = field(default_factory=dict)
     margin: Mapping[str, float | str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
     proven: bool = False
 
 
@@ -119,18 +124,8 @@ def activation_allowance_bytes(reserve: Reserve) -> int:
 
 
 def _after_fault(start: Start, code: str) -> Proposal | None:
-    if code == "kv-short" and start.kv.fitting_len is not None:
-        longest = start.kv.fitting_len.value
-        return Proposal(
-            env={},
-            flags=("--max-model-len", str(longest)),
-            expected={"max_model_len_tokens": longest},
-            margin={
-                "why": "nothing: it is the longest request that fits, as vLLM says"
-            },
-            answers=code,
-            why=f"The KV cache holds one request of at most {longest} tokens.",
-        )
+    if code in ("kv-short", "kv-none"):
+        return _room_for_kv(start, code)
     reserve = reserve_of(start)
     if reserve is None or code not in ("warmup-oom", "serving-oom"):
         return None
@@ -144,6 +139,63 @@ def _after_fault(start: Start, code: str) -> Proposal | None:
         "start will tell more)."
     )
     return _changed(start, reserve, reserve.reserve_bytes + more, (code, why))
+
+
+def _room_for_kv(start: Start, code: str) -> Proposal | None:
+    """Make room by a smaller reserve where that helps, else by shorter requests."""
+    short = shortage_of(start)
+    if short is not None and short.is_of_the_reserve:
+        smaller = _of_the_reserve(start, short, code)
+        if smaller is not None:
+            return smaller
+    if start.kv.fitting_len is None:
+        return None
+    longest = start.kv.fitting_len.value
+    return Proposal(
+        env={},
+        flags=("--max-model-len", str(longest)),
+        expected={"max_model_len_tokens": longest},
+        answers=code,
+        why=f"The KV cache holds one request of at most {longest:,} tokens.",
+    )
+
+
+def _of_the_reserve(start: Start, short: Shortage, code: str) -> Proposal | None:
+    cache = short.cache_at_budget_bytes
+    block_size, _ = tokens_per_block(start)
+    longest = (short.len_at_budget or 0) // block_size * block_size
+    if cache <= 0 or not (short.budget_is_enough or longest):
+        return None
+    default = (
+        "the runtime's own default"
+        if short.budget_ratio == DEFAULT_RATIO
+        else f"the runtime's own {DEFAULT_RATIO} and an allowance for activations"
+    )
+    why = (
+        f"With {default}, {format_bytes(short.budget_ratio * short.usable_bytes)} stay for "
+        f"graphs and the KV cache gets about {format_bytes(cache)}."
+    )
+    flags: tuple[str, ...] = ()
+    expected: dict[str, float] = {
+        "kv_cache_bytes": cache,
+        "reserve_bytes": round(short.budget_ratio * short.usable_bytes),
+    }
+    if not short.budget_is_enough:
+        flags = ("--max-model-len", str(longest))
+        expected["max_model_len_tokens"] = longest
+        why += f" That holds one request of about {longest:,} tokens."
+    elif start.kv.fitting_len is not None:
+        why += (
+            " Second choice: keep the reserve and set --max-model-len "
+            f"{start.kv.fitting_len.value}."
+        )
+    return Proposal(
+        env={VARIABLE: _decimals(short.budget_ratio)},
+        flags=flags,
+        expected=expected,
+        answers=code,
+        why=why,
+    )
 
 
 def _raise_to_used(start: Start, reserve: Reserve) -> Proposal | None:
@@ -180,10 +232,12 @@ def _changed(
     won = int((reserve.reserve_bytes - new_reserve) / reserve.block_bytes)
     if won == 0 or ratio > _LARGEST_RATIO or not _fits_one_request(start, won):
         return None
+    margin, kept = _margin(reserve, new_reserve)
     return Proposal(
         env={VARIABLE: _decimals(ratio)},
         expected=_expected(start, reserve, new_reserve, won),
-        margin=_margin(reserve, new_reserve),
+        margin=margin,
+        kept=kept,
         why=why,
         answers=answers,
     )
@@ -213,30 +267,40 @@ def _expected(
     }
 
 
-def _margin(reserve: Reserve, new_reserve: float) -> dict[str, float | str]:
+def _margin(
+    reserve: Reserve, new_reserve: float
+) -> tuple[dict[str, float | str], tuple[str, ...]]:
+    """Return what stays, in bytes and in words."""
     allowance = activation_allowance_bytes(reserve)
+    outside = format_bytes(reserve.outside_bytes)
     margin: dict[str, float | str] = {"outside_reserve_bytes": reserve.outside_bytes}
-    outside = f"{format_bytes(reserve.outside_bytes)} outside of vLLM's budget"
     if reserve.used_bytes is None:
-        margin["why"] = f"{format_bytes(new_reserve)} for graphs, and {outside}"
-        return margin
-    kept = max(0, round(new_reserve - reserve.used_bytes))
-    margin["floor_bytes"] = reserve.used_bytes + kept
-    margin["kept_idle_bytes"] = kept
-    why = (
-        f"{format_bytes(reserve.used_bytes)} that graphs took and {about(kept)} more "
-        f"stay in the reserve, beside {outside}"
+        only = (
+            f"The reserve keeps {format_bytes(new_reserve)} for graphs; {outside} stay "
+            "outside of vLLM's budget."
+        )
+        return {**margin, "why": only}, (only,)
+    spare = max(0, round(new_reserve - reserve.used_bytes))
+    margin["floor_bytes"] = reserve.used_bytes + spare
+    margin["kept_idle_bytes"] = spare
+    there = spare + reserve.outside_bytes
+    activations = (
+        f"For activations there are {format_bytes(spare)} + {outside} outside of vLLM's "
+        f"budget = {format_bytes(there)}"
     )
     if allowance:
         margin["activation_allowance_bytes"] = allowance
-        enough = kept + reserve.outside_bytes >= allowance
-        why += (
-            f"; {about(allowance)} {'of that' if enough else 'would be wanted'} as an "
-            "allowance for activations (10 % of the free memory), which neither the "
-            "profile run nor warm-up has measured"
+        share, verb = ("of which", "are") if there >= allowance else ("but", "would be")
+        activations += (
+            f", {share} {format_bytes(allowance)} {verb} an allowance "
+            f"({100 * ACTIVATION_SHARE:.0f} % of the free memory): nobody measured the need"
         )
-    margin["why"] = why
-    return margin
+    graphs = (
+        f"The reserve keeps {format_bytes(reserve.used_bytes + spare)}: "
+        f"{format_bytes(reserve.used_bytes)} for graphs + {format_bytes(spare)} spare."
+    )
+    kept = (graphs, f"{activations}.")
+    return {**margin, "why": " ".join(kept)}, kept
 
 
 def _decimals(ratio: float) -> str:

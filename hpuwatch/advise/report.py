@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from hpuwatch.advise.bucketing import release
 from hpuwatch.advise.causes import described
 from hpuwatch.advise.document import (
     BucketsPart,
@@ -27,12 +28,10 @@ from hpuwatch.advise.document import (
     TrafficPart,
     WarmupPart,
 )
-from hpuwatch.advise.figures import has_traffic, tightest, tokens_per_block
+from hpuwatch.advise.figures import block_size_of, has_traffic, tightest
 from hpuwatch.advise.finding import Finding
 from hpuwatch.advise.findings import findings_of
 from hpuwatch.advise.proposal import VARIABLE, Proposal, propose
-from hpuwatch.errors import ConfigError
-from hpuwatch.gaudi.releases import Release, release_of
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
 from hpuwatch.state.model import (
@@ -41,7 +40,6 @@ from hpuwatch.state.model import (
     PROMPT,
     Known,
     Memory,
-    Server,
     Start,
     State,
     T,
@@ -100,7 +98,7 @@ def _headline(
     if proposal is not None:
         answered = [each.seen for each in findings if each.code == proposal.answers]
         about = next(iter(answered), about)
-    why = f"{about.title}. {about.why}"
+    why = f"{about.title.removesuffix('.')}. {about.why}"
     if proposal is None:
         return Headline(do=about.cure or "Change nothing.", why=why)
     if VARIABLE not in proposal.env:
@@ -110,7 +108,8 @@ def _headline(
     now = f" (now {ratio.value:g})" if ratio else ""
     then = "start again" if start.phase is Phase.FAILED else "run real load"
     value = proposal.env[VARIABLE]
-    do = f"Set {VARIABLE}={value}{now} as a first step, then {then}."
+    flags = f" and {' '.join(proposal.flags)}" if proposal.flags else ""
+    do = f"Set {VARIABLE}={value}{now}{flags} as a first step, then {then}."
     return Headline(do=do, why=why)
 
 
@@ -120,22 +119,6 @@ def _value(known: Known[T] | None) -> T | None:
 
 def _bytes(known: Known[Amount] | None) -> int | None:
     return known.value.bytes if known else None
-
-
-def release(server: Server) -> Release | None:
-    """Return the release that the log's versions point to, or None."""
-    version, build = _value(server.version), _value(server.build)
-    text = version
-    if server.plugin and version:
-        text = f"plugin-{version}"
-    elif not server.plugin and build:
-        text = f"fork-{build}"
-    if text is None:
-        return None
-    try:
-        return release_of(text)
-    except ConfigError:
-        return None
 
 
 def model_name(text: str) -> str:
@@ -198,7 +181,7 @@ def _kv(start: Start) -> KvPart:
     kv = start.kv
     if kv.blocks is None and kv.tokens is None:
         return KvPart()
-    size, assumed = tokens_per_block(start)
+    size, known = block_size_of(start)
     blocks, tokens = _value(kv.blocks), _value(kv.tokens)
     if tokens is None and blocks is not None:
         tokens = blocks * size
@@ -206,7 +189,8 @@ def _kv(start: Start) -> KvPart:
         blocks=blocks,
         tokens=tokens,
         block_size=size,
-        block_size_assumed=assumed,
+        block_size_assumed=known == "assumed",
+        block_size_from=known,
         cpu_blocks=_value(kv.cpu_blocks),
         max_concurrency=_value(kv.max_concurrency),
     )
@@ -267,6 +251,11 @@ def _traffic(start: Start) -> TrafficPart:
         running_peak=_value(traffic.running_peak),
         waiting_peak=_value(traffic.waiting_peak),
         preemptions=traffic.preemptions,
+        preemptions_printed=traffic.preemptions_printed,
+        prompt_tokens_per_second_peak=_value(traffic.prompt_tokens_per_second_peak),
+        generation_tokens_per_second_peak=_value(
+            traffic.generation_tokens_per_second_peak
+        ),
         shown=has_traffic(start),
     )
 
@@ -313,6 +302,7 @@ def _proposal(proposal: Proposal | None) -> ProposalPart | None:
         margin=_plain(proposal.margin),
         proven=proposal.proven,
         why=proposal.why,
+        kept=list(proposal.kept),
     )
 
 

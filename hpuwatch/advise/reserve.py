@@ -1,9 +1,10 @@
-"""Checks of the graph reserve and of the KV cache beside it."""
+"""Checks of the graph reserve, of the KV cache beside it, and of the card they are on."""
 
 from __future__ import annotations
 
 from hpuwatch.advise.figures import (
     PLENTY,
+    STATS_SECONDS,
     about,
     evidence_of_split,
     has_traffic,
@@ -19,7 +20,8 @@ from hpuwatch.advise.proposal import (
     propose,
 )
 from hpuwatch.records import Line
-from hpuwatch.state.model import DECODE, PROMPT, Start
+from hpuwatch.state.memory import card_of_memory
+from hpuwatch.state.model import DECODE, PROMPT, Start, Traffic
 from hpuwatch.units import format_bytes
 
 _THIN_RATIO = 0.02
@@ -39,7 +41,7 @@ def idle(start: Start) -> Sighting | None:
     percent = 100 * blocks / all_blocks
     title = (
         f"{about(free_bytes)} of the {format_bytes(reserve.reserve_bytes)} graph reserve "
-        f"lie idle after warm-up: about {blocks} KV blocks, {percent:.0f} % more"
+        f"lie idle after warm-up: about {blocks:,} KV blocks, {percent:.0f} % more"
     )
     return Sighting(
         title=title,
@@ -80,21 +82,33 @@ def _load(start: Start) -> str:
     traffic = start.traffic
     use = traffic.kv_use_peak
     parts = [f"KV use peaked at {100 * use.value:.1f} %"] if use else []
-    parts.append(
-        f"{traffic.preemptions} preemptions" if traffic.preemptions else "no preemption"
-    )
-    waited = traffic.waiting_lines_longest
-    parts.append(
-        f"requests waiting in at most {waited} lines in a row"
-        if waited
-        else "no waiting"
-    )
+    parts += [_preemptions(traffic), _waited(start)]
     need = (
         "so the KV cache was not short"
         if kv_is_short(start) is False
         else "so more KV cache may help"
     )
     return f"Under the load of this log {', '.join(parts)}, {need}."
+
+
+def _preemptions(traffic: Traffic) -> str:
+    if traffic.preemptions or traffic.preemptions_printed:
+        return f"{traffic.preemptions:,} preemptions"
+    return "no preemptions reported"
+
+
+def _waited(start: Start) -> str:
+    """Say how long requests waited on end, by the engine's periodic lines."""
+    lines = start.traffic.waiting_lines_longest
+    if not lines:
+        return "no request waiting when the engine printed its periodic line"
+    engine = start.server.engine
+    each = STATS_SECONDS["V0" if engine and engine.value == "V0" else "V1"]
+    on_end = " in a row" if lines > 1 else ""
+    return (
+        f"requests waiting in at most {lines:,} of the engine's periodic lines{on_end} "
+        f"(about {lines * each:,} s)"
+    )
 
 
 def _load_numbers(start: Start) -> dict[str, float]:
@@ -154,7 +168,7 @@ def incomplete(start: Start) -> Sighting | None:
     hint = "Raise VLLM_GRAPH_RESERVED_MEM."
     if PROMPT in cut and DECODE not in cut and used is not None:
         hint = (
-            f"Decode graphs took only {used.value.printed}: raise "
+            f"Decode graphs took only {format_bytes(used.value.bytes)}: raise "
             "VLLM_GRAPH_PROMPT_RATIO first, then VLLM_GRAPH_RESERVED_MEM."
         )
     return Sighting(
@@ -179,7 +193,7 @@ def kv_tight(start: Start) -> Sighting | None:
     full = use is not None and use.value >= PLENTY
     told = [known.line for known in (use, traffic.preempted) if known is not None]
     waiting = (
-        f", {traffic.waiting_peak.value} requests waited"
+        f", {traffic.waiting_peak.value:,} requests waited"
         if traffic.waiting_peak
         else ""
     )
@@ -195,7 +209,7 @@ def kv_tight(start: Start) -> Sighting | None:
     return Sighting(
         title=(
             f"KV cache under load: use peaked at {peak}, "
-            f"{traffic.preemptions} preemptions{waiting}"
+            f"{_preemptions(traffic)}{waiting}"
         ),
         why="Requests wait or are computed again when the KV cache is full.",
         cure=cure,
@@ -216,7 +230,7 @@ def thin(start: Start) -> Sighting | None:
     if least.value.bytes >= total.value.bytes * _THIN_RATIO:
         return None
     return Sighting(
-        title=f"Only {least.value.printed} of the card are free after warm-up",
+        title=f"Only {format_bytes(least.value.bytes)} of the card are free after warm-up",
         why="The first large request may run out of memory.",
         cure="Lower --gpu-memory-utilization, or warm fewer buckets.",
         numbers={
@@ -224,4 +238,25 @@ def thin(start: Start) -> Sighting | None:
             "total_bytes": total.value.bytes,
         },
         lines=(least.line,),
+    )
+
+
+def other_card(start: Start) -> Sighting | None:
+    """Look for a card whose memory is that of another one."""
+    card = start.server.card
+    total = next((each.total for each in start.memory.values() if each.total), None)
+    if card is None or total is None:
+        return None
+    like = card_of_memory(total.value.bytes)
+    if like is None or like == card.value:
+        return None
+    return Sighting(
+        title=(
+            f"The log calls the card {card.value}, but its {format_bytes(total.value.bytes)} "
+            f"are the memory of a {like}"
+        ),
+        why="Figures of this report follow the memory, not the name.",
+        cure="Check which card it is (hl-smi) before you compare it with others.",
+        numbers={"total_bytes": total.value.bytes},
+        lines=(card.line, total.line),
     )

@@ -7,15 +7,20 @@ lines that they rest on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from hpuwatch.advise.document import (
+    Evidence,
     FindingPart,
     ProposalPart,
     Report,
     StartReport,
+    TrafficPart,
 )
-from hpuwatch.units import format_bytes
+from hpuwatch.units import format_bytes, parse_amount
+
+_TAG = re.compile(r"<[^<>\s`]+>")
 
 SIMULATED = "SIMULATED: none of these figures was measured on a Gaudi."
 
@@ -31,6 +36,17 @@ _LEDGER = (
     ("dummy_block", "dummy block"),
     ("kv_cache", "KV cache"),
 )
+_BRIDGE_MODES = {
+    "eager": "torch.compile (PT_HPU_LAZY_MODE=0)",
+    "lazy": "lazy mode (PT_HPU_LAZY_MODE=1)",
+}
+_BLOCK_SIZE_FROM = {
+    "derived": " (derived from the bucket ranges)",
+    "assumed": " (assumed: the default on HPU)",
+}
+_DIGITS = 4
+_LONGEST_QUOTE = 300
+"""Characters of a quoted log line; the document has all of it."""
 _PHASES = ("prompt", "decode", "multimodal")
 
 
@@ -57,7 +73,7 @@ def render_env(report: Report) -> str:
     """Return the proposals as ``KEY=VALUE`` lines with comments, or comments only."""
     lines: list[str] = []
     for each in report.reports:
-        lines += [f"# {each.source.file}: {one_line(each.headline.why)}"]
+        lines += [f"# {_name(each.source.file)}: {one_line(each.headline.why)}"]
         if each.origin == "simulated":
             lines.append(f"# {SIMULATED}")
         proposal = each.proposal
@@ -105,8 +121,12 @@ def _start_lines(
         yield "  none"
 
 
+def _name(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
 def _heading(each: StartReport) -> Iterator[str]:
-    yield f"{each.source.file}: {_server(each)}"
+    yield f"{_name(each.source.file)}: {_server(each)}"
     if each.origin == "simulated":
         yield SIMULATED
     for earlier in each.earlier:
@@ -132,7 +152,7 @@ def _server(each: StartReport) -> str:
         f"on {cards}{server.card}" if server.card else "on an unknown card",
         f"{version} ({release})" if release else version,
         f"engine {server.engine}" if server.engine else "",
-        f"{server.bridge_mode} mode" if server.bridge_mode else "",
+        _BRIDGE_MODES.get(server.bridge_mode or "", server.bridge_mode or ""),
         f"last seen {server.phase}",
     ]
     return ", ".join(part for part in parts if part)
@@ -153,9 +173,7 @@ def _proposal_lines(proposal: ProposalPart) -> Iterator[str]:
             f"{format_bytes(expected['kv_cache_bytes'])} of KV cache and "
             f"{format_bytes(expected['reserve_bytes'])} for graphs."
         )
-    why = proposal.margin.get("why")
-    if why:
-        yield f"Kept: {why}."
+    yield from proposal.kept
     if won is not None and won > 0 and not proposal.proven:
         yield "Never more than half of what lies idle is taken in one step."
 
@@ -177,14 +195,14 @@ def _ledger(each: StartReport) -> list[tuple[str, str, str]]:
         "reserve": _setting("VLLM_GRAPH_RESERVED_MEM", memory.reserve_ratio),
     }
     rows = [
-        (words, memory.printed[name], notes.get(name, ""))
+        (words, _rounded(memory.printed[name]), notes.get(name, ""))
         for name, words in _LEDGER
         if name in memory.printed
     ]
     if kv.blocks is not None:
-        assumed = " (assumed)" if kv.block_size_assumed else ""
+        known = _BLOCK_SIZE_FROM.get(kv.block_size_from or "", "")
         tokens = f" = {kv.tokens:,} tokens" if kv.tokens is not None else ""
-        note = f"of {kv.block_size} tokens{assumed}{tokens}"
+        note = f"of {kv.block_size} tokens{known}{tokens}"
         rows.append(("KV blocks", f"{kv.blocks:,}", note))
     elif kv.tokens is not None:
         rows.append(("KV tokens", f"{kv.tokens:,}", ""))
@@ -203,17 +221,21 @@ def _warmup_lines(each: StartReport) -> Iterator[str]:
     warmup, buckets = each.warmup, each.buckets
     counts = {"prompt": buckets.prompt, "decode": buckets.decode}
     listed = [
-        f"{count} {phase}" for phase, count in counts.items() if count is not None
+        f"{count:,} {phase}" for phase, count in counts.items() if count is not None
     ]
+    of = f" of {' and '.join(listed)} buckets" if listed else ""
     if buckets.multimodal is not None:
-        listed.append(f"{buckets.multimodal} multimodal")
-    of = f" of {', '.join(listed)} buckets" if listed else ""
+        # Each image size is warmed in several batches, so these are no buckets.
+        images = f"{buckets.multimodal:,} multimodal steps"
+        of = f"{of}, {images}" if of else f" of {images}"
     if warmup.skipped:
         yield f"Warm-up{of}: skipped"
     elif warmup.finished:
         yield f"Warm-up{of}: finished in {warmup.seconds:g} s"
+    elif warmup.total:
+        yield f"Warm-up{of}: not finished ({warmup.done:,} of {warmup.total:,} done)"
     else:
-        yield f"Warm-up{of}: not finished ({warmup.done} of {warmup.total} done)"
+        yield f"Warm-up{of}: not reached"
     steps = {
         **{phase: warmup.phase_seconds.get(phase) for phase in _PHASES},
         "sampler": warmup.sampler_seconds,
@@ -224,7 +246,7 @@ def _warmup_lines(each: StartReport) -> Iterator[str]:
     if took:
         yield f"  took: {', '.join(took)}"
     used = [
-        f"{name.removesuffix('_used_bytes')} {printed}"
+        f"{name.removesuffix('_used_bytes')} {_rounded(printed)}"
         for name, printed in each.graphs.printed.items()
     ]
     if warmup.allocated_bytes is not None:
@@ -239,16 +261,41 @@ def _load_lines(each: StartReport) -> Iterator[str]:
         yield "Load: none in this log"
         return
     peaks = [
-        f"{traffic.running_peak} running" if traffic.running_peak is not None else "",
-        f"{traffic.waiting_peak} waiting" if traffic.waiting_peak is not None else "",
+        f"{traffic.running_peak:,} running" if traffic.running_peak else "",
+        f"{traffic.waiting_peak:,} waiting" if traffic.waiting_peak else "",
         f"KV use {traffic.kv_use_peak_percent:g} %"
         if traffic.kv_use_peak_percent is not None
         else "",
+        _rate(traffic),
     ]
-    yield (
-        f"Load: at most {', '.join(peak for peak in peaks if peak)}; "
-        f"{traffic.preemptions} preemptions"
+    short = (
+        ""
+        if traffic.running_peak
+        else "requests too short to be seen running in a periodic line; "
     )
+    yield (
+        f"Load: {short}at most {', '.join(peak for peak in peaks if peak)}; "
+        f"{_preemptions(traffic)}"
+    )
+
+
+def _rate(traffic: TrafficPart) -> str:
+    rate = traffic.generation_tokens_per_second_peak
+    return "" if rate is None else f"{rate:,.0f} generated tokens/s"
+
+
+def _preemptions(traffic: TrafficPart) -> str:
+    if traffic.preemptions or traffic.preemptions_printed:
+        return f"{traffic.preemptions:,} preemptions"
+    return "no preemptions reported"
+
+
+def _rounded(printed: str) -> str:
+    """Print an amount of the log with no more digits than all others here."""
+    digits = printed.partition(" ")[0].replace(".", "").lstrip("-0")
+    if len(digits) <= _DIGITS:
+        return printed
+    return format_bytes(parse_amount(printed).bytes)
 
 
 def _finding_lines(
@@ -261,7 +308,7 @@ def _finding_lines(
         if finding.cure:
             yield f"      > {finding.cure}"
     for line in finding.evidence:
-        quoted = f"      {line.file}:{line.line}: {line.text}"
+        quoted = f"      {_quote(line)}"
         yield (
             quoted
             if width is None or len(quoted) <= width
@@ -269,10 +316,24 @@ def _finding_lines(
         )
 
 
+def _quote(line: Evidence) -> str:
+    """Quote a log line, cut where it would flood the report."""
+    where, text = f"{_name(line.file)}:{line.line}: ", line.text
+    more = len(text) - _LONGEST_QUOTE
+    if more > 0:
+        text = f"{text[:_LONGEST_QUOTE]}… ({more:,} more characters)"
+    return where + text
+
+
+def _visible(text: str) -> str:
+    """Keep ``<path>`` and the like from vanishing as an HTML tag."""
+    return _TAG.sub(r"`\g<0>`", text)
+
+
 def _markdown(each: StartReport) -> str:
-    heading = list(_heading(each))
-    lines = [f"## {heading[0]}", *heading[1:], "", f"**{each.headline.do}**", ""]
-    lines.append(each.headline.why)
+    heading = [_visible(line) for line in _heading(each)]
+    lines = [f"## {heading[0]}", *heading[1:], "", f"**{_visible(each.headline.do)}**"]
+    lines += ["", _visible(each.headline.why)]
     if each.proposal is not None:
         settings = [f"{name}={value}" for name, value in each.proposal.env.items()]
         settings += [" ".join(each.proposal.flags)] if each.proposal.flags else []
@@ -284,8 +345,9 @@ def _markdown(each: StartReport) -> str:
     lines += ["", *(f"- {line.strip()}" for line in _warmup_lines(each))]
     lines += [f"- {line}" for line in _load_lines(each)]
     for finding in each.findings:
-        lines += ["", f"### `{finding.code}` ({finding.severity}): {finding.title}", ""]
-        lines.append(f"{finding.why} {finding.cure}".strip())
+        title = _visible(finding.title)
+        lines += ["", f"### `{finding.code}` ({finding.severity}): {title}", ""]
+        lines.append(_visible(f"{finding.why} {finding.cure}".strip()))
         lines += _quoted(finding)
     return "\n".join(lines)
 
@@ -293,5 +355,5 @@ def _markdown(each: StartReport) -> str:
 def _quoted(finding: FindingPart) -> list[str]:
     if not finding.evidence:
         return []
-    quoted = [f"{line.file}:{line.line}: {line.text}" for line in finding.evidence]
+    quoted = [_quote(line) for line in finding.evidence]
     return ["", "```text", *quoted, "```"]

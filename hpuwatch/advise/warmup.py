@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from hpuwatch.advise.bucketing import (
+    FILE,
+    Ranges,
+    flags_of,
+    ranges_of,
+    variable_of,
+)
 from hpuwatch.advise.finding import INFO, Sighting
 from hpuwatch.state.model import DECODE, PROMPT, Miss, Shape, Start
 from hpuwatch.state.serving import NOT_PREPARED
 
-_VARIABLES = {
-    (PROMPT, 0): "VLLM_PROMPT_BS_BUCKET_MAX",
-    (PROMPT, 1): "VLLM_PROMPT_QUERY_BUCKET_MAX (older releases: …_SEQ_…)",
-    (PROMPT, 2): "VLLM_PROMPT_CTX_BUCKET_MAX",
-    (DECODE, 0): "VLLM_DECODE_BS_BUCKET_MAX",
-    (DECODE, 2): "VLLM_DECODE_BLOCK_BUCKET_MAX",
-}
 _WORDS = {0: "batch", 1: "query length", 2: "blocks"}
 _SHOWN = 3
+
+_Axis = tuple[str, int]
+"""A phase and the place of a number in its buckets."""
 
 
 def skipped(start: Start) -> Sighting | None:
@@ -52,14 +55,14 @@ def above_kv(start: Start) -> Sighting | None:
     share = 100 * len(above) / len(shapes)
     return Sighting(
         title=(
-            f"{len(above)} of {len(shapes)} decode buckets ({share:.0f} %) have more "
-            f"blocks than the KV cache's {blocks.value}"
+            f"{len(above):,} of {len(shapes):,} decode buckets ({share:.0f} %) have more "
+            f"blocks than the KV cache's {blocks.value:,}"
         ),
         why=(
             "Such shapes come only where requests share prefixes; they cost warm-up time "
             "and graph memory."
         ),
-        cure="Lower VLLM_DECODE_BLOCK_BUCKET_MAX if requests share little.",
+        cure=_cure_above(ranges_of(start)),
         numbers={
             "decode_buckets": len(shapes),
             "decode_buckets_above_kv": len(above),
@@ -68,6 +71,31 @@ def above_kv(start: Start) -> Sighting | None:
         },
         lines=(blocks.line, listed.line),
     )
+
+
+def _cure_above(ranges: Ranges) -> str:
+    """Say how the largest decode buckets go, by what the server's strategy heeds."""
+    name = variable_of(DECODE, 2)
+    if ranges.strategy == "file":
+        return f"Take them out of the bucket file ({FILE}) if requests share little."
+    if ranges.strategy is None:
+        return (
+            f"If requests share little: under linear buckets lower {name}; under "
+            "exponential ones, which ignore it, lower --max-num-seqs or --max-model-len."
+        )
+    acting = ranges.variable(DECODE, 2)
+    if acting is not None:
+        return f"Lower {acting} if requests share little."
+    cure = (
+        f"If requests share little, lower {' or '.join(flags_of(DECODE, 2))}: the "
+        f"{ranges.word} strategy makes this range from them and ignores {name}."
+    )
+    if ranges.switch:
+        cure += f" Or set {ranges.switch}, which heeds {name}"
+        cure += (
+            f", or list the buckets in a file ({FILE})." if ranges.reads_file else "."
+        )
+    return cure
 
 
 def misses(start: Start) -> Sighting | None:
@@ -85,7 +113,7 @@ def misses(start: Start) -> Sighting | None:
         why=f"{why} {' '.join(said for said, _ in ranges)}",
         cure=""
         if expected
-        else _cure(start, [name for _, names in ranges for name in names]),
+        else _cure(start, [axis for _, axes in ranges for axis in axes]),
         numbers={
             f"{phase}_{reason}": sum(
                 miss.count
@@ -108,16 +136,16 @@ def _title(seen: Sequence[Miss]) -> str:
     for phase in _phases(seen):
         shapes = list(dict.fromkeys(m.shape for m in seen if m.phase == phase))
         shown = ", ".join(str(shape) for shape in shapes[:_SHOWN])
-        more = f" and {len(shapes) - _SHOWN} more" if len(shapes) > _SHOWN else ""
+        more = f" and {len(shapes) - _SHOWN:,} more" if len(shapes) > _SHOWN else ""
         noun = "shape" if len(shapes) == 1 else "shapes"
-        parts.append(f"{len(shapes)} {phase} {noun} {shown}{more}")
+        parts.append(f"{len(shapes):,} {phase} {noun} {shown}{more}")
     return f"Traffic asked for shapes that warm-up had not prepared: {'; '.join(parts)}"
 
 
 def _against(
     start: Start, phase: str, seen: Sequence[Miss]
-) -> tuple[str, tuple[str, ...]]:
-    """Say which range the shapes miss, and which variables widen it."""
+) -> tuple[str, tuple[_Axis, ...]]:
+    """Say which range the shapes miss, and which axes would have to be wider."""
     shapes = [miss.shape for miss in seen if miss.phase == phase]
     listed = start.buckets.get(phase)
     buckets = listed.value.shapes if listed else ()
@@ -132,15 +160,13 @@ def _against(
     if not beyond:
         return _between(phase, seen, set(buckets)), ()
     said = " and ".join(
-        f"{_WORDS[axis]} {asked} ({asked / largest:.1f} times the largest, {largest})"
+        f"{_WORDS[axis]} {asked:,} ({asked / largest:.1f} times the largest, {largest:,})"
         if largest
-        else f"{_WORDS[axis]} {asked} (the largest is {largest})"
+        else f"{_WORDS[axis]} {asked:,} (the largest is {largest:,})"
         for axis, (asked, largest) in beyond.items()
     )
-    names = tuple(
-        _VARIABLES[phase, axis] for axis in beyond if (phase, axis) in _VARIABLES
-    )
-    return f"The {phase} buckets end below {said}.", names
+    axes = tuple((phase, axis) for axis in beyond if variable_of(phase, axis))
+    return f"The {phase} buckets end below {said}.", axes
 
 
 def _axes(phase: str, shapes: Sequence[Shape], buckets: Sequence[Shape]) -> list[int]:
@@ -167,18 +193,45 @@ def _is_listed(phase: str, shape: Shape, buckets: set[Shape]) -> bool:
     return shape in buckets
 
 
-def _cure(start: Start, names: Sequence[str]) -> str:
-    if not names:
+def _cure(start: Start, axes: Sequence[_Axis]) -> str:
+    """Say how the ranges get wider, by what the server's strategy heeds."""
+    if not axes:
         return (
             "Add the shapes to the buckets (a bucket file, or a finer step), or limit the "
             "requests."
         )
-    cure = f"Raise {' and '.join(dict.fromkeys(names))}, or limit the requests."
-    strategy = start.server.features.get("bucketing_strategy", "")
-    if strategy.startswith("exp"):
-        cure += (
-            " The exponential strategy makes its own ranges from --max-model-len, "
-            "--max-num-seqs and --max-num-batched-tokens and ignores most of these "
-            "variables; VLLM_BUCKETING_STRATEGY=lin reads them."
+    ranges = ranges_of(start)
+    if ranges.strategy == "file":
+        return f"Add the shapes to the bucket file ({FILE}), or limit the requests."
+    acting = _distinct(ranges.variable(*axis) for axis in axes)
+    vain = _distinct(variable_of(*axis) for axis in axes if not ranges.variable(*axis))
+    cure = f"Raise {' and '.join(acting)}, or limit the requests." if acting else ""
+    if ranges.strategy is None:
+        return (
+            f"{cure} The exponential strategy ignores most of these variables: it makes "
+            "its ranges from flags."
         )
-    return cure
+    return f"{cure} {_without(ranges, axes, vain)}".strip() if vain else cure
+
+
+def _without(ranges: Ranges, axes: Sequence[_Axis], vain: Sequence[str]) -> str:
+    """Say what helps where the variables of the axes are ignored."""
+    flags = _distinct(
+        flag for axis in axes if not ranges.variable(*axis) for flag in flags_of(*axis)
+    )
+    names = " and ".join(vain)
+    ways = []
+    if ranges.switch:
+        ways.append(f"set {ranges.switch} and raise {names}")
+    if ranges.reads_file:
+        ways.append(f"list the shapes in a bucket file ({FILE})")
+    ways.append("limit the requests")
+    said = ", or ".join(ways)
+    return (
+        f"{said[0].upper()}{said[1:]}: the {ranges.word} strategy makes this range from "
+        f"{' and '.join(flags)} and ignores {names}."
+    )
+
+
+def _distinct(names: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(name for name in names if name is not None))

@@ -70,10 +70,11 @@ _MEMORY = (
         "flag",
         "memory",
         "Tokens of a KV block; also minimum and step of the query and block axes.",
-        (("fork-1.20 and later, plugin", "128"), ("up to fork-1.19", "16")),
+        (("fork-1.19 and later, plugin", "128"), ("up to fork-1.18", "16")),
         "a multiple of 128",
         ALL,
         checks.multiple_of(128),
+        "16 works, but very slowly: where it is the default, 128 has to be asked for.",
     ),
     Knob(
         "--kv-cache-dtype",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from hpuwatch.advise.causes import described, root_fault
+from hpuwatch.advise.causes import root_fault
+from hpuwatch.advise.ends import told
 from hpuwatch.advise.findings import findings_of
 from hpuwatch.life.phases import Phase
 from hpuwatch.runtime.facts import ExitRecord
@@ -53,8 +54,8 @@ def last_exit_of(
         sentence += f" {_WHILE[phase]}"
     if fault and fault.at:
         sentence += f" ({fault.at})"
-    if fault:
-        sentence += f": {described(fault)[:_LONGEST_CAUSE]}"
+    if start and fault:
+        sentence += f": {told(start, fault)[:_LONGEST_CAUSE]}"
     return LastExit(
         name=before.name,
         run=run,

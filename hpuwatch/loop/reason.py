@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hpuwatch.advise.causes import described, root_fault
+from hpuwatch.advise.causes import root_fault
+from hpuwatch.advise.ends import told
 from hpuwatch.life.phases import Phase
-from hpuwatch.state.model import Start
+from hpuwatch.state.model import MULTIMODAL, Start
 
 _LONGEST_CAUSE = 300
 
@@ -24,6 +25,9 @@ _WORDS = {
     Phase.HALTED: "the server failed and will not be started again",
 }
 
+_UNITS = {MULTIMODAL: "steps"}
+"""What warm-up counts: of an image size it warms several batches, each a step."""
+
 _BROKEN = frozenset({Phase.DEGRADED, Phase.FAILED, Phase.BACKING_OFF, Phase.HALTED})
 
 
@@ -34,10 +38,10 @@ def reason_of(phase: Phase, start: Start | None) -> str:
         return words
     if phase is Phase.WARMING:
         progress = [
-            f"{name} {each.done} of {each.total} buckets"
+            f"{each.done:,} of {each.total:,} {name} {_UNITS.get(name, 'buckets')} done"
             for name, each in start.warmup.progress.items()
             if each.done < each.total
         ]
         return f"{words}: {', '.join(progress)}" if progress else words
     cause = root_fault(start) if phase in _BROKEN else None
-    return f"{words}: {described(cause)[:_LONGEST_CAUSE]}" if cause else words
+    return f"{words}: {told(start, cause)[:_LONGEST_CAUSE]}" if cause else words

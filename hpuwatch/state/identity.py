@@ -26,6 +26,10 @@ _ENGINE_FLAGS = (
 )
 
 
+_MINIMUM_IS_A_BLOCK = ("VLLM_PROMPT_SEQ_BUCKET_MIN", "VLLM_PROMPT_QUERY_BUCKET_MIN")
+"""Variables whose default is the block size."""
+
+
 def _server(start: Start, **news: object) -> Start:
     known = {name: value for name, value in news.items() if value is not None}
     changed: Server = replace(start.server, **known)  # type: ignore[arg-type]
@@ -105,7 +109,26 @@ def _echo(start: Start, event: Event) -> Start:
     value = event.fields.get("value")
     if name is None or value is None:
         return start
-    return _flag(start, event, name.value, str(value))
+    start = _flag(start, event, name.value, str(value))
+    if name.value not in _MINIMUM_IS_A_BLOCK:
+        return start
+    return _server(start, range_block_size=fields.whole(event, "default"))
+
+
+def _ranges(start: Start, event: Event) -> Start:
+    """Read the strategy off the ranges; an exponential one starts with a block.
+
+    A linear one may start anywhere: its minimum is a variable's, which is echoed.
+    """
+    strategy = fields.text(event, "strategy")
+    lengths = event.fields.get("query") or event.fields.get("seq")
+    block = None
+    if strategy and strategy.value == "exp" and isinstance(lengths, tuple):
+        first = lengths[0]
+        block = Known(first, event.line) if isinstance(first, int) else None
+    if block is not None and block.value <= 1:
+        block = None  # VLLM_PROMPT_QUERY_BUCKET_MIN=1
+    return _server(start, strategy=strategy, range_block_size=block)
 
 
 def _banner(start: Start, event: Event) -> Start:
@@ -129,6 +152,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
         "engine_config": _engine,
         "runtime_config_dump": _dump,
         "bucket_env_echo": _echo,
+        "bucket_config": _ranges,
         "bridge_banner": _banner,
         "simulated_server": _simulated,
     }

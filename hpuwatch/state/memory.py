@@ -54,13 +54,17 @@ def _device(start: Start, event: Event) -> Start:
     if total is None:
         return start
     start = of_rank(start, event, total=total)
-    if start.server.card is None:
-        gib = total.value.bytes / GIB
-        for low, high, card in _CARDS:
-            if low <= gib <= high:
-                known = replace(start.server, card=Known(card, total.line))
-                return replace(start, server=known)
+    card = card_of_memory(total.value.bytes)
+    if start.server.card is None and card is not None:
+        known = replace(start.server, card=Known(card, total.line))
+        return replace(start, server=known)
     return start
+
+
+def card_of_memory(total_bytes: int) -> str | None:
+    """Return the card that has so much device memory, None where no one card does."""
+    gib = total_bytes / GIB
+    return next((card for low, high, card in _CARDS if low <= gib <= high), None)
 
 
 def _preload(start: Start, event: Event) -> Start:
@@ -172,7 +176,35 @@ def _capacity(start: Start, event: Event) -> Start:
 
 
 def _too_small(start: Start, event: Event) -> Start:
-    return _kv(start, fitting_len=fields.whole(event, "e"))
+    """V1 prints GiB, V0 tokens; both say what one request of the longest kind needs."""
+    wanted, available = _gib(event, "n"), _gib(event, "a")
+    longest, held = fields.whole(event, "m"), fields.whole(event, "k")
+    found = _smallest_kv_cache(start)
+    if found is not None and longest is not None and held is not None and held.value:
+        needs = round(found.value.bytes / held.value * longest.value)
+        wanted = Known(Amount(needs, format_bytes(needs)), event.line)
+        available = found
+    return _kv(
+        start,
+        fitting_len=fields.whole(event, "e") or held,
+        wanted_len=longest,
+        wanted=wanted,
+        available=available,
+    )
+
+
+def _gib(event: Event, name: str) -> Known[Amount] | None:
+    count = fields.number(event, name)
+    if count is None:
+        return None
+    bytes_ = round(count.value * GIB)
+    return Known(Amount(bytes_, format_bytes(bytes_)), count.line)
+
+
+def _smallest_kv_cache(start: Start) -> Known[Amount] | None:
+    """Return the smallest KV cache over the ranks: it bounds all of them."""
+    caches = [each.kv_cache for each in start.memory.values() if each.kv_cache]
+    return min(caches, key=lambda cache: cache.value.bytes, default=None)
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(

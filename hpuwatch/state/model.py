@@ -50,6 +50,8 @@ class Server:
     max_num_seqs: Known[int] | None = None
     max_num_batched_tokens: Known[int] | None = None
     block_size: Known[int] | None = None  # --block-size, tokens
+    range_block_size: Known[int] | None = None  # what a bucket range shows it to be
+    strategy: Known[str] | None = None  # of bucketing: "exp", "lin" or "pad"
     features: Mapping[str, str] = field(default_factory=dict)  # the Features block
     flags: Mapping[str, Known[str]] = field(default_factory=dict)  # User flags, echoes
     simulated: bool = False  # hpuwatch sim says so in its log
@@ -82,6 +84,9 @@ class Kv:
     cpu_blocks: Known[int] | None = None
     max_concurrency: Known[float] | None = None
     fitting_len: Known[int] | None = None  # longest request that would fit, as printed
+    wanted_len: Known[int] | None = None  # longest request that was to fit, as printed
+    wanted: Known[Amount] | None = None  # what that request needs, as printed
+    available: Known[Amount] | None = None  # what there was instead, as printed
 
     @property
     def block_size(self) -> int | None:
@@ -160,7 +165,8 @@ class Fault:
         name: the fault class, as ``device_oom_devmem`` (ids of rules/parse/faults.yaml).
         phase: where in its life the server was.
         severity: ``fatal``, ``error`` or ``warning``.
-        root: False for a consequence ("EngineDeadError"), True for a cause.
+        root: False for a consequence ("EngineDeadError", or whatever else is fatal once
+            the server has died of a cause), True for a cause: one death has one.
         wanted: bytes asked for, where printed.
         at: "prompt bucket 3 of 48" and the like, where known.
         message: the exception's own words, where known.
@@ -192,6 +198,7 @@ class Traffic:
     waiting_peak: Known[int] | None = None
     preemptions: int = 0
     preempted: Known[int] | None = None  # the newest line that told of one
+    preemptions_printed: bool = False  # a periodic line had a number, 0 included
     prompt_tokens_per_second_peak: Known[float] | None = None
     generation_tokens_per_second_peak: Known[float] | None = None
 

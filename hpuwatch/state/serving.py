@@ -12,6 +12,7 @@ from hpuwatch.state import fields
 from hpuwatch.state.memory import Handler, rank_of
 from hpuwatch.state.model import (
     DECODE,
+    MULTIMODAL,
     PROMPT,
     Fault,
     Known,
@@ -25,6 +26,7 @@ from hpuwatch.units import Amount
 
 NOT_WARMED_UP = "not_warmed_up"
 NOT_PREPARED = "not_prepared"
+FATAL = "fatal"
 UNIFIED = "unified"
 """The phase of a shape that holds prompts and decodes together."""
 
@@ -61,6 +63,7 @@ def _stats(start: Start, event: Event) -> Start:
         generation_tokens_per_second_peak=fields.larger(
             before.generation_tokens_per_second_peak, generated
         ),
+        preemptions_printed=before.preemptions_printed or preempted is not None,
     )
     # V1 says how many there were in this interval, not since the start.
     traffic = _preemptions(traffic, preempted, before.preemptions)
@@ -145,19 +148,26 @@ def _fault(start: Start, event: Event) -> Start:
     ):
         return start
     wanted = event.fields.get("wanted")
+    told = severity.value if severity else "error"
     fault = Fault(
         name=name.value,
         phase=start.broke_in or start.phase,
-        severity=severity.value if severity else "error",
+        severity=told,
         line=event.line,
         rank=event.speaker.rank,
-        root=event.fields.get("root") is not False,
+        root=event.fields.get("root") is not False
+        and not (told == FATAL and _has_died_of_a_cause(start)),
         wanted=wanted if isinstance(wanted, Amount) else None,
         at=_place(start),
         message=words,
         context=event.context,
     )
     return replace(start, faults=(*start.faults, fault))
+
+
+def _has_died_of_a_cause(start: Start) -> bool:
+    """Tell whether the death is explained: what is fatal from then on follows from it."""
+    return any(fault.root and fault.severity == FATAL for fault in start.faults)
 
 
 def _place(start: Start) -> str | None:
@@ -167,7 +177,8 @@ def _place(start: Start) -> str | None:
     for phase in reversed(PHASES):
         progress = start.warmup.progress.get(phase)
         if progress is not None and progress.done < progress.total:
-            return f"{phase} bucket {progress.done + 1} of {progress.total}"
+            step = "step" if phase == MULTIMODAL else "bucket"
+            return f"{phase} {step} {progress.done + 1:,} of {progress.total:,}"
     return None
 
 

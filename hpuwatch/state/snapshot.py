@@ -19,6 +19,23 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """How the server before this one ended, under the same name.
+
+    Attributes:
+        code: its exit code, or 128 + signal; None if nobody knows.
+        phase: the phase in which it broke or was ended, or "" if unknown.
+        asked: somebody asked for the end.
+        at: when nothing of it was left, seconds since the epoch.
+    """
+
+    code: int | None
+    phase: str
+    asked: bool
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What is known at one moment.
 
@@ -35,6 +52,7 @@ class Snapshot:
         echo_dropped_bytes: output not passed through because the reader stalled.
         left: time left in warm-up.
         reason: one sentence on why the server is or isn't ready.
+        ended: how the server before this one ended, where that is known.
     """
 
     name: str
@@ -48,3 +66,4 @@ class Snapshot:
     echo_dropped_bytes: int = 0
     left: Left = field(default_factory=Left)
     reason: str = ""
+    ended: Ended | None = None

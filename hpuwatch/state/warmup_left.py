@@ -65,7 +65,9 @@ def estimate_left(start: Start, now: float) -> Left:
         return Left()
     phases = [phase for phase in (PROMPT, DECODE) if phase in warmup.progress]
     if not phases:
-        return Left(reason="only multimodal buckets are warmed yet; others cost more")
+        return Left(
+            reason="so far only images were warmed, which tells nothing of the buckets"
+        )
     return _priced(start, phases[-1], now)
 
 
@@ -73,10 +75,7 @@ def _priced(start: Start, phase: str, now: float) -> Left:
     progress = start.warmup.progress[phase]
     each = _seconds_each(progress)
     if each is None:
-        timed = _timed(progress)
-        return Left(
-            reason=f"{timed} {phase} buckets are timed, {FEWEST_TIMED} are needed"
-        )
+        return Left(reason=f"the first {phase} buckets are still being timed")
     todo = progress.total - progress.done
     planned = start.buckets.get(DECODE) if phase == PROMPT else None
     if not todo and planned is None:

@@ -10,6 +10,7 @@ import yaml
 from hpuwatch.advise.causes import CAUSES, UNKNOWN
 from hpuwatch.advise.finding import SEVERITIES, Finding
 from hpuwatch.advise.findings import CODES, documentation, findings_of
+from hpuwatch.advise.proposal import VARIABLE, propose
 from hpuwatch.testing.logs import start_of_text
 
 pytestmark = pytest.mark.unit
@@ -241,10 +242,10 @@ LISTS = buckets("prompt", "(1, 128, 0), (1, 4096, 0), (1, 4096, 32)") + buckets(
     [
         (
             not_warmed("decode", 64, 1, 5120),
-            "blocks 5120 (5.0 times the largest, 1024)",
+            "blocks 5,120 (5.0 times the largest, 1,024)",
         ),
         (not_warmed("decode", 96, 1, 128), "batch 96 (1.5 times the largest, 64)"),
-        (not_warmed("prompt", 1, 8192, 0), "query length 8192 (2.0 times the largest"),
+        (not_warmed("prompt", 1, 8192, 0), "query length 8,192 (2.0 times the largest"),
         (not_warmed("prompt", 1, 4096, 64), "blocks 64 (2.0 times the largest, 32)"),
         (not_warmed("prompt", 1, 4096), "yet warm-up did not reach them"),
         (not_warmed("prompt", 1, 256, 0), "between the buckets"),
@@ -347,3 +348,190 @@ def test_every_fault_class_of_the_rules_has_a_cause(checkout: Path) -> None:
     rules = yaml.safe_load(text)["rules"]
     names = {rule["set"]["name"] for rule in rules if rule["event"] == "fault"}
     assert names - {UNKNOWN} <= set(CAUSES)
+
+
+FEATURE = "INFO 01-02 03:04:05 [runtime.py:32]     bucketing_strategy: {}\n"
+FORK = f"{AT} Initializing an LLM engine (v0.6.4.post2+Gaudi-1.19.0) with config: model='m', "
+FROM_FILE = "INFO 01-02 03:04:05 [runtime.py:32]     VLLM_BUCKETING_FROM_FILE: /b.txt\n"
+
+
+@pytest.mark.parametrize("strategy", ["exp", "exponential_bucketing"])
+def test_a_cure_never_names_a_variable_that_the_strategy_ignores(strategy: str) -> None:
+    text = ENGINE + FEATURE.format(strategy) + WEIGHTS + sized(blocks=500) + LISTS
+    findings = found(text + READY + not_warmed("decode", 64, 1, 5120))
+    above = findings["buckets-above-kv"].seen.cure
+    assert "lower --max-num-seqs or --max-model-len" in above
+    assert "Lower VLLM_DECODE_BLOCK_BUCKET_MAX" not in above
+    assert "VLLM_BUCKETING_STRATEGY=lin" in above
+    missed = findings["bucket-miss"].seen.cure
+    assert not missed.startswith("Raise VLLM_DECODE")
+    assert missed.startswith(
+        "Set VLLM_BUCKETING_STRATEGY=lin and raise VLLM_DECODE_BLOCK"
+    )
+    assert "--max-num-seqs and --max-model-len" in missed
+
+
+@pytest.mark.parametrize("strategy", ["lin", "linear_bucketing", "pad"])
+def test_a_cure_names_the_variable_that_the_strategy_heeds(strategy: str) -> None:
+    text = ENGINE + FEATURE.format(strategy) + WEIGHTS + sized(blocks=500) + LISTS
+    findings = found(text + READY + not_warmed("decode", 64, 1, 5120))
+    assert findings["buckets-above-kv"].seen.cure == (
+        "Lower VLLM_DECODE_BLOCK_BUCKET_MAX if requests share little."
+    )
+    assert findings["bucket-miss"].seen.cure == (
+        "Raise VLLM_DECODE_BLOCK_BUCKET_MAX, or limit the requests."
+    )
+
+
+def test_the_strategy_is_read_off_the_ranges_where_nothing_else_tells() -> None:
+    ranges = (
+        "Decode bucket config (min, step, max_warmup, limit) bs:[1, 2, 64, 7], "
+        "block:[1, 64, 1024, 11]\n"
+    )
+    text = ENGINE + ranges + WEIGHTS + sized(blocks=500) + LISTS
+    assert "exponential strategy" in found(text)["buckets-above-kv"].seen.cure
+
+
+def test_a_bucket_file_is_the_cure_of_what_it_lists() -> None:
+    text = ENGINE + FROM_FILE + WEIGHTS + sized(blocks=500) + LISTS + READY
+    findings = found(text + not_warmed("decode", 64, 1, 5120))
+    for code in ("buckets-above-kv", "bucket-miss"):
+        assert "bucket file" in findings[code].seen.cure
+        assert "_BUCKET_MAX" not in findings[code].seen.cure
+
+
+def test_an_older_release_gets_its_own_spelling() -> None:
+    lists = "Generated 2 prompt buckets [bs, seq]: [(1, 128), (1, 1024)]\n"
+    missed = (
+        "WARNING 01-02 03:04:05 m.py:1] Configuration: (prompt, 1, 4096) was not "
+        "warmed-up!\n"
+    )
+    cure = found(FORK + "max_seq_len=8192\n" + lists + READY + missed)["bucket-miss"]
+    assert "Raise VLLM_PROMPT_SEQ_BUCKET_MAX," in cure.seen.cure
+
+
+def short_of_kv(ratio: float, needed: float, *, usable: float = 72.0) -> str:
+    reserve = usable * ratio
+    split = SPLIT.splitlines(keepends=True)[0].format(
+        reserve=f"{reserve:.4g}", kv=f"{usable - reserve:.4g}"
+    )
+    split = split.replace("MEM=0.1)", f"MEM={ratio:g})")
+    fits = int(131072 * (usable - reserve) / needed)
+    return (
+        ENGINE
+        + WEIGHTS
+        + split
+        + dies(
+            "ValueError: To serve at least one request with the model's max seq len "
+            f"(131072), ({needed:.2f} GiB KV cache is needed, which is larger than the "
+            f"available KV cache memory ({usable - reserve:.2f} GiB). Based on the "
+            f"available memory, the estimated maximum model length is {fits}. Try "
+            "increasing `gpu_memory_utilization`."
+        )
+    )
+
+
+def test_a_reserve_that_took_the_kv_cache_is_named_before_the_length() -> None:
+    start = start_of_text(short_of_kv(0.9, 16.0))
+    seen = found(short_of_kv(0.9, 16.0))["kv-short"].seen
+    assert "one request of 131,072 tokens (--max-model-len) needs 16 GiB" in seen.title
+    assert "takes 64.8 GiB of the 72 GiB usable" in seen.title
+    assert "ValueError" not in seen.title
+    assert seen.cure.startswith("Lower VLLM_GRAPH_RESERVED_MEM to 0.10 first")
+    assert seen.numbers["reserve_ratio"] == 0.9
+    proposal = propose(start)
+    assert proposal is not None
+    assert proposal.env == {VARIABLE: "0.10"}
+    assert proposal.flags == ()
+    assert "Second choice: keep the reserve and set --max-model-len" in proposal.why
+
+
+def test_the_length_is_proposed_where_a_smaller_reserve_is_not_enough() -> None:
+    proposal = propose(start_of_text(short_of_kv(0.2, 70.0)))
+    assert proposal is not None
+    assert proposal.env == {}
+    assert proposal.flags[0] == "--max-model-len"
+    assert "reserve" not in found(short_of_kv(0.2, 70.0))["kv-short"].seen.title
+
+
+def test_an_unusual_reserve_is_lowered_though_the_length_must_shrink_too() -> None:
+    proposal = propose(start_of_text(short_of_kv(0.6, 70.0)))
+    assert proposal is not None
+    assert proposal.env == {VARIABLE: "0.10"}
+    length = int(proposal.flags[1])
+    assert length % 128 == 0
+    assert length * 70 / 131072 <= 0.9 * 72
+    cure = found(short_of_kv(0.6, 70.0))["kv-short"].seen.cure
+    assert f"0.10 first, and set --max-model-len {length}" in cure
+
+
+def test_a_reserve_of_one_or_more_gets_its_own_sentence() -> None:
+    split = SPLIT.splitlines(keepends=True)[0].format(reserve=86.4, kv=-14.42)
+    text = ENGINE + WEIGHTS + split.replace("MEM=0.1)", "MEM=1.2)")
+    text += dies("ValueError: No available memory for the cache blocks.")
+    seen = found(text)["kv-none"].seen
+    assert "VLLM_GRAPH_RESERVED_MEM must be below 1" in seen.why
+    assert "nothing is left for the KV cache" in seen.title
+    assert propose(start_of_text(text)) is not None
+
+
+FLAG = "INFO 01-02 03:04:05 [runtime.py:32]     VLLM_DECODE_BS_BUCKET_MAX: many\n"
+
+
+@pytest.mark.parametrize(
+    ("exception", "cure"),
+    [
+        (
+            (
+                "RuntimeError: VLLM_DECODE_BS_BUCKET_MAX: failed to process environment "
+                "variable"
+            ),
+            "Correct VLLM_DECODE_BS_BUCKET_MAX (now 'many').",
+        ),
+        (
+            "ValueError: invalid literal for int() with base 10: 'many'",
+            "Correct VLLM_DECODE_BS_BUCKET_MAX (now 'many').",
+        ),
+        (
+            "ValueError: invalid literal for int() with base 10: 'other'",
+            "Correct the variable that the line names.",
+        ),
+    ],
+)
+def test_a_bad_value_is_told_by_its_variable(exception: str, cure: str) -> None:
+    text = ENGINE + FLAG + WEIGHTS + dies(exception)
+    assert found(text)["start-failed"].seen.cure == cure
+
+
+def test_graphs_are_summed_in_one_way_only() -> None:
+    phases = (
+        f"{AT} Graph/Prompt captured:63 used_mem:711.2 MiB\n"
+        f"{AT} Graph/Decode captured:46 used_mem:410 MiB\n"
+    )
+    text = ENGINE + WEIGHTS + sized() + phases + WARM.format(used=1.094) + READY
+    assert "Graphs took 1.094 GiB" in found(text)["reserve-idle"].seen.why
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (1, "waiting in at most 1 of the engine's periodic lines (about 10 s)"),
+        (3, "at most 3 of the engine's periodic lines in a row (about 30 s)"),
+    ],
+)
+def test_waiting_is_told_by_lines_that_are_named(lines: int, said: str) -> None:
+    text = ENGINE + WEIGHTS + sized() + WARM.format(used=0.5) + READY
+    why = found(text + stats(40.0) * 4 + stats(40.0, waiting=2) * lines)
+    assert said in why["reserve-idle"].seen.why
+    assert "no preemptions reported" in why["reserve-idle"].seen.why
+
+
+def test_a_card_with_the_memory_of_another_is_noted() -> None:
+    card = "INFO 01-02 03:04:05 [runtime.py:32]     hw: gaudi3\n"
+    took = (
+        f"{AT} Loading model weights took in total 15 GiB of device memory "
+        "(15.05 GiB/{} GiB used) and 1 GiB of host memory (5 GiB/10 GiB used)\n"
+    )
+    seen = found(ENGINE + card + took.format(94.62) + READY)["card-mismatch"].seen
+    assert "94.62 GiB are the memory of a gaudi2" in seen.title
+    assert "card-mismatch" not in found(ENGINE + card + took.format(126.5) + READY)

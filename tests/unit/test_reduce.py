@@ -377,6 +377,44 @@ def test_the_same_exception_told_again_is_one_fault() -> None:
     assert len(start_of_text(ENGINE + line + line).faults) == 1
 
 
+def test_one_death_has_one_cause() -> None:
+    """The engine's, the other rank's and the front end's words follow from it."""
+    told = [
+        "EngineCore failed to start.",
+        f"RuntimeError: {FATAL}",
+        f"RuntimeError: {FATAL.replace('Rank:0', 'Rank:1')}",
+        "RuntimeError: Engine core initialization failed. See root cause above.",
+    ]
+    start = start_of_text(
+        ENGINE + "".join(f"ERROR 01-02 03:04:05 [core.py:1] {text}\n" for text in told)
+    )
+    fatal = [fault for fault in start.faults if fault.severity == "fatal"]
+    assert len(fatal) == 4
+    assert [fault.name for fault in fatal if fault.root] == ["device_oom_devmem"]
+    again = state_of_text(
+        ENGINE
+        + f"ERROR 01-02 03:04:05 [core.py:1] RuntimeError: {FATAL}\n"
+        + VERSION
+        + ENGINE
+        + f"ERROR 01-02 03:04:05 [core.py:1] RuntimeError: {FATAL}\n"
+    )
+    assert [len([f for f in each.faults if f.root]) for each in again.starts] == [1, 1]
+
+
+def test_a_kv_cache_that_is_too_small_is_known_in_bytes() -> None:
+    said = (
+        "ERROR 01-02 03:04:05 [core.py:1] ValueError: The model's max seq len (8192) is "
+        "larger than the maximum number of tokens that can be stored in KV cache (4096). "
+        "Try increasing `gpu_memory_utilization`.\n"
+    )
+    kv = start_of_text(ENGINE + SPLIT + said).kv
+    assert kv.wanted is not None
+    assert kv.available is not None
+    assert kv.wanted.value.bytes == pytest.approx(2 * kv.available.value.bytes)
+    assert kv.fitting_len is not None
+    assert kv.fitting_len.value == 4096
+
+
 def lives(text: str) -> list[Start]:
     return list(state_of_text(text).starts)
 

@@ -16,7 +16,7 @@ from hpuwatch.advise.report import build_report, model_name
 from hpuwatch.advise.share import masked, without_site
 from hpuwatch.advise.text import SIMULATED, render_env, render_markdown, render_text
 from hpuwatch.testing.logs import state_of_text
-from hpuwatch.units import GIB
+from hpuwatch.units import GIB, format_bytes
 
 pytestmark = pytest.mark.unit
 
@@ -59,6 +59,7 @@ def test_the_public_sample(checkout: Path) -> None:
         "tokens": 4107 * 128,
         "block_size": 128,
         "block_size_assumed": True,
+        "block_size_from": "assumed",
         "cpu_blocks": 256,
         "max_concurrency": None,
     }
@@ -98,6 +99,9 @@ def test_a_loaded_server_on_two_cards(checkout: Path) -> None:
         "running_peak": 60,
         "waiting_peak": 12,
         "preemptions": 4,
+        "preemptions_printed": True,
+        "prompt_tokens_per_second_peak": 4100.0,
+        "generation_tokens_per_second_peak": 1200.0,
         "shown": True,
     }
     codes = [each["code"] for each in only["findings"]]
@@ -194,8 +198,8 @@ def test_markdown_has_everything_that_the_text_has(checkout: Path, name: str) ->
         assert start.headline.do in markdown
         for finding in start.findings:
             assert f"`{finding.code}`" in markdown
-        for printed in start.memory.printed.values():
-            assert f"| {printed} |" in markdown
+        for figure in start.memory.printed:
+            assert f"| {format_bytes(getattr(start.memory, figure))} |" in markdown
 
 
 def test_sharing_masks_the_site_and_keeps_the_figures(checkout: Path) -> None:
@@ -243,3 +247,146 @@ def test_a_model_in_the_hubs_cache_is_called_by_its_name() -> None:
     folder = "/cache/hub/models--org--Some-Model-FP8/snapshots/4bf2/"
     assert model_name(folder) == "org/Some-Model-FP8"
     assert model_name("org/m") == "org/m"
+
+
+def log(name: str, value: str, *, lines: str = "") -> str:
+    """A start with one user flag, up to the end of its warm-up."""
+    at = "INFO 01-02 03:04:05 [x.py:1]"
+    return (
+        f"{at} Initializing a V1 LLM engine (v0.26.0) with config: model='m', "
+        "max_seq_len=2048, tensor_parallel_size=1, device_config=hpu\n"
+        f"{at} User flags:\n{at}     {name}: {value}\n{lines}"
+        "INFO:     Application startup complete.\n"
+    )
+
+
+def test_a_long_line_is_cut_for_people_and_whole_for_scripts() -> None:
+    listed = ", ".join(f"({batch}, 1, 4096)" for batch in range(1, 80))
+    at = "INFO 01-02 03:04:05 [x.py:1]"
+    lines = (
+        f"{at} Generated 79 decode buckets [bs, query, num_blocks]: [{listed}]\n"
+        f"{at} Usable num_blocks: 500, actual allocated num_blocks: 9 "
+        "(_PAD_BLOCK_ID=0, _PAD_SLOT_ID=-1)\n"
+    )
+    made = report(("s.log", log("VLLM_X", "1", lines=lines)))
+    (finding,) = made.reports[0].findings
+    whole = next(line.text for line in finding.evidence if "Generated" in line.text)
+    assert f"[{listed}]" in whole
+    for text in (render_text(made), render_markdown(made)):
+        assert whole not in text
+        assert whole[:300] in text
+        assert f"… ({len(whole) - 300:,} more characters)" in text
+
+
+def test_a_masked_path_stays_visible_in_markdown(checkout: Path) -> None:
+    made = without_site(report(("s.log", golden(checkout, DEAD))))
+    prose = re.sub(r"```.*?```", "", render_markdown(made), flags=re.DOTALL)
+    assert "## log1: `<path>`, on gaudi2" in prose
+    assert "<" not in re.sub(r"`<\w+>`", "", prose)
+
+
+def test_piped_input_is_called_standard_input(checkout: Path) -> None:
+    made = report(("-", golden(checkout, SAMPLE)))
+    for text in (render_text(made), render_markdown(made), render_env(made)):
+        assert "standard input" in text
+        assert not re.search(r"^[# ]*-:", text, flags=re.MULTILINE)
+    assert "standard input:11: " in render_text(made)
+    assert document(made)["source"]["file"] == "-"
+    assert document(made)["findings"][0]["evidence"][0]["file"] == "-"
+
+
+def test_the_bridge_mode_is_no_riddle(checkout: Path) -> None:
+    made = report(("s.log", golden(checkout, LOADED)))
+    assert "torch.compile (PT_HPU_LAZY_MODE=0)" in render_text(made)
+    assert "eager" not in render_text(made)
+    assert document(made)["server"]["bridge_mode"] == "eager"
+
+
+def test_amounts_have_four_digits_and_the_document_the_logs_own(
+    checkout: Path,
+) -> None:
+    made = report(("s.log", golden(checkout, LOADED)))
+    assert document(made)["memory"]["printed"]["weights"] == "34.2500 GiB"
+    ledger = render_text(made).partition("Findings")[0]
+    assert "34.25 GiB" in ledger
+    assert "34.2500" not in ledger
+    assert "1024 MiB" not in ledger
+
+
+def test_what_stays_is_told_in_two_lines(checkout: Path) -> None:
+    made = report(("s.log", golden(checkout, SAMPLE)))
+    reserve, activations = document(made)["proposal"]["kept"]
+    assert reserve == (
+        "The reserve keeps 3.636 GiB: 92.77 MiB for graphs + 3.546 GiB spare."
+    )
+    assert "3.546 GiB + 7.92 GiB outside of vLLM's budget = 11.47 GiB" in activations
+    assert "7.922 GiB are an allowance" in activations
+    assert f"  {reserve}\n  {activations}\n" in render_text(made)
+
+
+STATS = (
+    "INFO 01-02 03:04:05 [loggers.py:1] Engine 000: Avg prompt throughput: 9.0 tokens/s, "
+    "Avg generation throughput: 1250.0 tokens/s, Running: {running} reqs, Waiting: 0 "
+    "reqs,{preemptions} GPU KV cache usage: 0.0%, Prefix cache hit rate: 0.0%\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("running", "preemptions", "said"),
+    [
+        (
+            0,
+            "",
+            (
+                "Load: requests too short to be seen running in a periodic line; at most KV "
+                "use 0 %, 1,250 generated tokens/s; no preemptions reported"
+            ),
+        ),
+        (
+            3,
+            " Preemptions: 0,",
+            "Load: at most 3 running, KV use 0 %, 1,250 generated tokens/s; 0 preemptions",
+        ),
+    ],
+)
+def test_load_is_told_as_far_as_the_log_shows_it(
+    running: int, preemptions: str, said: str
+) -> None:
+    lines = STATS.format(running=running, preemptions=preemptions) * 4
+    assert said in render_text(report(("s.log", log("VLLM_X", "1") + lines)))
+
+
+def test_a_warm_up_that_never_began_was_not_reached() -> None:
+    at = "INFO 01-02 03:04:05 [x.py:1]"
+    text = f"{at} Loading model weights took 14.5000 GB\n"
+    said = render_text(report(("s.log", log("VLLM_X", "1").split("INFO: ")[0] + text)))
+    assert "Warm-up: not reached" in said
+
+
+ECHO = "VLLM_PROMPT_SEQ_BUCKET_MIN=256 (default:{})\n"
+RANGES = (
+    "Prompt bucket config (min, step, max_warmup, limit) bs:[1, 2, 4, 3], "
+    "query:[{}, 128, 2048, 11], blocks:[0, 1, 15, 5]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "size", "known"),
+    [
+        (ECHO.format(64), 64, "derived"),
+        (RANGES.format(256), 256, "derived"),
+        (RANGES.format(1), 128, "assumed"),
+        ("", 128, "assumed"),
+    ],
+)
+def test_the_block_size_says_how_it_is_known(line: str, size: int, known: str) -> None:
+    at = "INFO 01-02 03:04:05 [x.py:1]"
+    lines = (
+        f"{at} {line}{at} Usable num_blocks: 500, actual allocated num_blocks: 9 "
+        "(_PAD_BLOCK_ID=0, _PAD_SLOT_ID=-1)\n"
+    )
+    made = report(("s.log", log("VLLM_X", "1", lines=lines)))
+    kv = document(made)["kv"]
+    assert (kv["block_size"], kv["block_size_from"]) == (size, known)
+    assert kv["block_size_assumed"] is (known == "assumed")
+    assert f"of {size} tokens ({known}" in render_text(made)

@@ -54,7 +54,7 @@ def test_nothing_is_said_before_enough_buckets_are_timed() -> None:
     for count in range(1, FEWEST_TIMED + 1):
         left = estimate_left(warming(PROMPT, [10.0 * n for n in range(count)], 20), 100)
         assert left.value is left.low is left.high is None
-        assert f"{count - 1} prompt buckets are timed" in left.reason
+        assert left.reason == "the first prompt buckets are still being timed"
     assert estimate_left(warming(PROMPT, [0, 10, 20, 30], 20), 30).value is not None
 
 
@@ -107,7 +107,7 @@ def test_buckets_learnt_of_at_one_moment_are_not_taken_for_fast_ones() -> None:
 def test_multimodal_buckets_say_nothing_of_the_others() -> None:
     left = estimate_left(warming("multimodal", [float(n) for n in range(9)], 36), 9)
     assert left.value is None
-    assert "multimodal" in left.reason
+    assert "images" in left.reason
 
 
 def test_after_the_last_bucket_there_is_nothing_to_estimate() -> None:

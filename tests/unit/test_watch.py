@@ -85,7 +85,7 @@ def test_the_log_moves_the_phase() -> None:
     watch.take((bar(0) + bar(1)).encode(), 102.0)
     snapshot = watch.snapshot()
     assert snapshot.phase is Phase.WARMING
-    assert snapshot.reason == "the server warms up: prompt 1 of 4 buckets"
+    assert snapshot.reason == "the server warms up: 1 of 4 prompt buckets done"
     watch.take(f"\n{READY}".encode(), 103.0)
     assert watch.snapshot().phase is Phase.READY
     assert watch.snapshot().lines == 5
@@ -221,6 +221,42 @@ def test_last_words_on_memory_that_ran_out_in_warm_up() -> None:
     assert told.next_step.endswith("hpuwatch suggest /s/spool")
     assert told.text().splitlines()[0] == told.sentence
     assert told.text().splitlines()[-1].startswith("next: ")
+
+
+SPLIT = (
+    f"{AT} Free device memory: 80 GiB, 72 GiB usable (gpu_memory_utilization=0.9), 64.8 "
+    "GiB reserved for HPUGraphs (VLLM_GRAPH_RESERVED_MEM=0.9), 16 MiB reserved for KV "
+    "cache dummy block 7.184 GiB reserved for usable KV cache\n"
+)
+SHORT = (
+    "ERROR 01-02 03:04:05 [core.py:1] ValueError: To serve at least one request with the "
+    "model's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than "
+    "the available KV cache memory (7.18 GiB). Based on the available memory, the "
+    "estimated maximum model length is 58880. Try increasing `gpu_memory_utilization`.\n"
+)
+
+
+def test_last_words_on_a_reserve_that_took_the_kv_cache() -> None:
+    """They agree with what ``suggest`` says: the reserve first."""
+    watch = watched(VERSION, ENGINE, LOADING, SPLIT, SHORT)
+    assert "the graph reserve takes 64.8 GiB" in watch.snapshot().reason
+    told = ending(watch, ExitRecord(1, None, asked=False, ended_at=1.0))
+    assert told.sentence.endswith(
+        ": one request of 131,072 tokens (--max-model-len) needs 16 GiB of KV cache, "
+        "7.184 GiB are there: the graph reserve takes 64.8 GiB of the 72 GiB usable "
+        "(VLLM_GRAPH_RESERVED_MEM=0.9)"
+    )
+    assert told.next_step.startswith("Lower VLLM_GRAPH_RESERVED_MEM to 0.10 first")
+
+
+def test_images_are_warmed_in_steps_not_in_buckets() -> None:
+    line = (
+        f"{AT} [Warmup][Multimodal][3/36] batch_size:1 seq_len:1600 free_mem:9.1 GiB\n"
+    )
+    watch = watched(VERSION, ENGINE, LOADING, line)
+    assert watch.snapshot().reason == (
+        "the server warms up: 2 of 36 multimodal steps done"
+    )
 
 
 def test_last_words_on_an_engine_that_died_and_exit_code_0() -> None:

@@ -1,0 +1,144 @@
+"""What moves a bucket range in the server of a log: a variable, a flag, or a file.
+
+The exponential strategy makes its ranges from flags and heeds hardly any variable; which
+ones act depends on the release too (``gaudi.heeded``).  Advice names only what acts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hpuwatch.errors import ConfigError
+from hpuwatch.gaudi.dialects import dialect_of
+from hpuwatch.gaudi.heeded import heeded
+from hpuwatch.gaudi.model import BucketSettings
+from hpuwatch.gaudi.releases import Release, release_of
+from hpuwatch.gaudi.resolve import Flags, strategy_of
+from hpuwatch.state.model import DECODE, PROMPT, Known, Server, Start, T
+
+FILE = "VLLM_BUCKETING_FROM_FILE"
+
+_VARIABLES = {
+    (PROMPT, 0): ("VLLM_PROMPT_BS_BUCKET_MAX",),
+    (PROMPT, 1): ("VLLM_PROMPT_QUERY_BUCKET_MAX", "VLLM_PROMPT_SEQ_BUCKET_MAX"),
+    (PROMPT, 2): ("VLLM_PROMPT_CTX_BUCKET_MAX",),
+    (DECODE, 0): ("VLLM_DECODE_BS_BUCKET_MAX",),
+    (DECODE, 2): ("VLLM_DECODE_BLOCK_BUCKET_MAX",),
+}
+"""The variable that ends an axis, the newest spelling first, by phase and axis."""
+
+_FLAGS = {
+    (PROMPT, 0): ("--max-num-seqs",),
+    (PROMPT, 1): ("--max-num-batched-tokens",),
+    (PROMPT, 2): ("--max-model-len",),
+    (DECODE, 0): ("--max-num-seqs",),
+    (DECODE, 2): ("--max-num-seqs", "--max-model-len"),
+}
+"""The flags that end an axis where no variable does."""
+
+_LEGACY_NAMES = re.compile(r"(exp|lin|pad)\w*")
+_WORDS = {"exp": "exponential", "lin": "linear", "pad": "padding-aware", "file": "file"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """How a server's bucket ranges are made.
+
+    Attributes:
+        strategy: ``exp``, ``lin``, ``pad`` or ``file``; None where nothing tells.
+        acting: the bucket variables that act; None where nothing tells.
+        switch: the setting that makes the ranges linear, where one does.
+        reads_file: the release takes buckets from a file.
+    """
+
+    strategy: str | None = None
+    acting: frozenset[str] | None = None
+    switch: str | None = None
+    reads_file: bool = False
+
+    @property
+    def word(self) -> str:
+        """Return the strategy's name for a sentence."""
+        return _WORDS.get(self.strategy or "", "unknown")
+
+    def variable(self, phase: str, axis: int) -> str | None:
+        """Return the variable that ends the axis, None where none acts."""
+        names = _VARIABLES.get((phase, axis), ())
+        if self.acting is None:
+            return names[0] if names else None
+        return next((name for name in names if name in self.acting), None)
+
+
+def variable_of(phase: str, axis: int) -> str | None:
+    """Return the newest name of the variable for the axis, whether or not it acts."""
+    names = _VARIABLES.get((phase, axis), ())
+    return names[0] if names else None
+
+
+def flags_of(phase: str, axis: int) -> tuple[str, ...]:
+    """Return the flags that the axis follows."""
+    return _FLAGS.get((phase, axis), ())
+
+
+def release(server: Server) -> Release | None:
+    """Return the release that the log's versions point to, or None."""
+    version, build = _value(server.version), _value(server.build)
+    text = version
+    if server.plugin and version:
+        text = f"plugin-{version}"
+    elif not server.plugin and build:
+        text = f"fork-{build}"
+    if text is None:
+        return None
+    try:
+        return release_of(text)
+    except ConfigError:
+        return None
+
+
+def ranges_of(start: Start) -> Ranges:
+    """Return how the server makes its bucket ranges, as far as its log tells."""
+    found = release(start.server)
+    if found is None:
+        return Ranges(_printed(start))
+    env = {name: known.value for name, known in start.server.flags.items()}
+    dialect = dialect_of(found.dialect)
+    listed = env.get(FILE) if "file" in dialect.strategies else None
+    try:
+        flags = Flags(1, 1, 1, 1, bucket_file=listed or None, strategy=_printed(start))
+        strategy = strategy_of(dialect, flags, env)
+    except ConfigError:
+        return Ranges(_printed(start))
+    longest = _value(start.server.max_model_len) or 1
+    settings = BucketSettings(
+        max_num_seqs=1,
+        max_num_batched_tokens=1,
+        max_model_len=longest,
+        num_blocks=1,
+        dialect=dialect.name,
+        strategy=strategy,
+        env=env,
+    )
+    switches = {
+        "named": "VLLM_BUCKETING_STRATEGY=lin",
+        "legacy": "VLLM_EXPONENTIAL_BUCKETING=false",
+        "literal": "VLLM_EXPONENTIAL_BUCKETING=false",
+    }
+    return Ranges(
+        strategy=strategy,
+        acting=heeded(settings),
+        switch=switches.get(dialect.strategy_rule) if strategy == "exp" else None,
+        reads_file="file" in dialect.strategies,
+    )
+
+
+def _printed(start: Start) -> str | None:
+    """Return the strategy as the log says it: in its features, or by the ranges' form."""
+    said = start.server.features.get("bucketing_strategy", "")
+    known = _LEGACY_NAMES.fullmatch(said.strip())
+    return known[1] if known else _value(start.server.strategy)
+
+
+def _value(known: Known[T] | None) -> T | None:
+    return known.value if known else None
