@@ -8,8 +8,8 @@
     ├── BusyError          another hpuwatch owns it: exit 75
     ├── ConfigError        a setting is wrong, mend the configuration: exit 78
     │   └── RuleError      a rule file is wrong, the old rules stay in force
-    ├── RuntimeBootError   the server died before it was ready
-    ├── StudyBroken        the stored study can't be continued: exit 65
+    ├── RuntimeBootError   the server died before it was ready: exit 69
+    ├── StudyBroken        the stored study can't be continued: exit 78
     └── ExtraMissing       an optional dependency is not installed: exit 78
 
 Expected outcomes (a line that matches no rule, a trial that failed) are values, not
@@ -75,8 +75,10 @@ class ExtraMissing(ConfigError):  # noqa: N818  says what is the case, not that 
 class RuntimeBootError(HpuwatchError):
     """The server died, or never became ready."""
 
+    exit_code = 69
+
 
 class StudyBroken(HpuwatchError):  # noqa: N818  names the state that the caller must handle
     """A stored study can't be continued."""
 
-    exit_code = 65
+    exit_code = 78

@@ -20,20 +20,23 @@ from hpuwatch.life.diagram import mermaid
 from hpuwatch.metrics.document import markdown
 
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
-_WIDTH = 100
+_WIDTH = 78  # what a terminal of 80 columns shows
 
 
-def _verbs(command: Any, path: str) -> list[str]:
+def _verbs(command: Any, name: str, above: Any = None) -> list[str]:
     """Return the help of a command and of all below it, as Markdown sections.
 
     Typer brings a click of its own in newer versions, so nothing here names its classes.
     """
-    context = command.context_class(command, info_name=path, terminal_width=_WIDTH)
-    section = f"## {path}\n\n```text\n{command.get_help(context).strip()}\n```\n"
+    context = command.make_context(
+        name, [], parent=above, resilient_parsing=True, terminal_width=_WIDTH
+    )
+    told = command.get_help(context).strip()
+    section = f"## {context.command_path}\n\n```text\n{told}\n```\n"
     below: list[str] = []
-    for name, child in sorted(getattr(command, "commands", {}).items()):
+    for word, child in sorted(getattr(command, "commands", {}).items()):
         if not child.hidden:
-            below += _verbs(child, f"{path} {name}")
+            below += _verbs(child, word, context)
     return [section, *below]
 
 

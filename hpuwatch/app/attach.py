@@ -17,11 +17,13 @@ from hpuwatch.loop.watch import Watch
 from hpuwatch.parse.rules import RuleSet
 from hpuwatch.runtime.announce import notify_systemd, say
 from hpuwatch.source.follow import Follower, Renames, open_stream
+from hpuwatch.source.opening import check_grows, check_text
 from hpuwatch.web.server import Web
 
 TICK_SECONDS = 0.1
 _READS_PER_TICK = 16
 _TICKS_UNTIL_QUIET = 10
+_SAMPLE = 64 * 1024
 
 
 class Attachment:
@@ -43,12 +45,14 @@ class Attachment:
         self._wake = threading.Event()
         self._ordered = False
         self._quiet_ticks = 0
+        self._begun = False
 
     def run(self, listen: str) -> None:
         """Follow and answer until the pipe ends, or somebody asks us to stop.
 
         Raises:
             ResourceError: the port is in use.
+            InputError: the log is compressed, or binary.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._order)
@@ -70,7 +74,7 @@ class Attachment:
 
     def _catch_up(self) -> None:
         while not self._ordered and (data := self._stream.read()):
-            self._watch.take(data, None)
+            self._take(data, None)
         self._latest = self._watch.snapshot()
 
     def _tick(self) -> None:
@@ -78,7 +82,7 @@ class Attachment:
             data = self._stream.read()
             if not data:
                 break
-            self._watch.take(data, self._clock.now())
+            self._take(data, self._clock.now())
             self._quiet_ticks = 0
         else:
             self._latest = self._watch.snapshot()
@@ -89,6 +93,14 @@ class Attachment:
         self._latest = self._watch.snapshot()
         self._wake.wait(TICK_SECONDS)
         self._wake.clear()
+
+    def _take(self, data: bytes, received_at: float | None) -> None:
+        if not self._begun:
+            self._begun = True
+            check_grows(data, self._log)
+            if isinstance(self._stream, Follower):  # a pipe's first piece may be tiny
+                check_text(data[:_SAMPLE], self._log)
+        self._watch.take(data, received_at)
 
     def _renamed(self) -> None:
         if isinstance(self._stream, Follower):

@@ -196,8 +196,10 @@ class Explained:
     """What becomes of one shape.
 
     Attributes:
-        prepared: a bucket of warm-up's list holds it.
+        prepared: the bucket stands in warm-up's list.
         warm: … and warm-up has compiled it.
+        exceeds: the limits of the server that the shape is above, with their values; no
+            step of such a shape comes, and the bucket may be smaller than it.
     """
 
     phase: str
@@ -205,10 +207,23 @@ class Explained:
     bucket: Bucket
     prepared: bool
     warm: bool
+    exceeds: Mapping[str, int]
 
     @property
-    def padding(self) -> float:
-        """The share of the bucket that holds nothing: rows times blocks or tokens."""
+    def holds(self) -> bool:
+        """Whether the bucket is at least as large as the shape on each axis."""
+        return all(
+            has >= wants for has, wants in zip(self.bucket, self.wanted, strict=True)
+        )
+
+    @property
+    def padding(self) -> float | None:
+        """The share of the bucket that holds nothing: rows times blocks or tokens.
+
+        None where the bucket doesn't hold the shape.
+        """
+        if not self.holds:
+            return None
         if self.phase == DECODE:
             wide, used = self.bucket.context, self.wanted.context
         else:
@@ -224,7 +239,9 @@ class Explained:
             "bucket": self.bucket,
             "prepared": self.prepared,
             "warm": self.warm,
-            "padding": round(self.padding, 4),
+            "holds": self.holds,
+            "exceeds": dict(self.exceeds),
+            "padding": None if self.padding is None else round(self.padding, 4),
         }
 
 
@@ -262,13 +279,38 @@ def explain(found: Answer, phase: str, wanted: Bucket) -> Explained:
     if phase == DECODE:
         bucket = decode_shape(prepared, wanted.batch, wanted.context)
         listed = bucket in prepared.decode
-        return Explained(
-            phase, wanted, bucket, listed, listed and not _skips_warmup(found.settings)
-        )
-    result = look_up(prepared, phase, wanted)
-    return Explained(
-        phase, wanted, result.bucket, result.prepared, result.bucket in found.warmed
-    )
+        warm = listed and not _skips_warmup(found.settings)
+    else:
+        result = look_up(prepared, phase, wanted)
+        bucket, listed = result.bucket, result.prepared
+        warm = bucket in found.warmed
+    limits = _exceeded(found.settings, phase, wanted, bucket)
+    return Explained(phase, wanted, bucket, listed, warm, limits)
+
+
+def _exceeded(
+    settings: BucketSettings, phase: str, wanted: Bucket, bucket: Bucket
+) -> dict[str, int]:
+    """Return the limits that a shape is above.
+
+    A decode's blocks may be more than there are, since sequences share them: the pool is a
+    limit only where the bucket ends at it.  Contiguous attention counts up to the last
+    block in use, whoever has those before it.
+    """
+    size, longest = settings.block_size, settings.max_model_len
+    if phase == DECODE:
+        own_blocks = wanted.batch * -(-longest // size)
+        too_long = not settings.contiguous_pa and wanted.context > own_blocks
+    else:
+        before = max(0, (wanted.context - 1) * size + 1)  # the last block may be begun
+        too_long = wanted.query + before > longest
+    beyond = {
+        "max_num_seqs": wanted.batch > settings.max_num_seqs,
+        "max_num_batched_tokens": wanted.query > settings.max_num_batched_tokens,
+        "max_model_len": too_long,
+        "num_blocks": wanted.context > bucket.context and not too_long,
+    }
+    return {name: getattr(settings, name) for name, is_so in beyond.items() if is_so}
 
 
 def _without_third(phase: str, wanted: Bucket) -> Bucket:

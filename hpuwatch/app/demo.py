@@ -36,14 +36,13 @@ _SERVER = (
 )
 _LOAD = "concurrency=36,requests=36,prompt=7680,output=256"
 _READY_SECONDS = 90.0
-_LINE_WIDTH = 220
-_METRICS = (
+METRICS = (
     "hpuwatch_runtime_state",
     "hpuwatch_device_memory_bytes",
-    "hpuwatch_kv_blocks",
+    "hpuwatch_kv_cache_blocks",
     "hpuwatch_graph_memory_used_bytes",
     "hpuwatch_buckets",
-    "hpuwatch_warmup_seconds",
+    "hpuwatch_warmup_duration_seconds",
     "hpuwatch_bucket_misses_total",
     "hpuwatch_simulated",
 )
@@ -123,16 +122,11 @@ def _show(say: Say, arguments: Sequence[str], env: Mapping[str, str]) -> None:
     ) as child:
         assert child.stdout is not None  # noqa: S101  asked for above
         for line in child.stdout:
-            say(f"   {_fitting(line.rstrip())}\n" if line.strip() else "\n")
+            say(f"   {line.rstrip()}\n" if line.strip() else "\n")
     if child.returncode:
         raise RuntimeBootError(
             f"the step `{arguments[0]}` of the demo failed ({child.returncode})"
         )
-
-
-def _fitting(line: str) -> str:
-    """Return a line that a screen holds: quoted log lines list hundreds of buckets."""
-    return line if len(line) <= _LINE_WIDTH else f"{line[:_LINE_WIDTH]} …"
 
 
 @contextmanager
@@ -199,9 +193,7 @@ def _metrics(url: str) -> list[str]:
     with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  loopback
         lines = answer.read().decode().splitlines()
     return [
-        line
-        for line in lines
-        if line.startswith(_METRICS) and not line.endswith(" 0.0")
+        line for line in lines if line.startswith(METRICS) and not line.endswith(" 0.0")
     ]
 
 

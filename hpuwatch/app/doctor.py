@@ -20,10 +20,11 @@ from importlib import metadata
 from pathlib import Path
 
 from hpuwatch import __version__
-from hpuwatch.errors import ConfigError
+from hpuwatch.listen import parse_listen
 from hpuwatch.settings import Settings
 from hpuwatch.units import format_bytes
 
+VLLM_ADDRESS = "127.0.0.1:8000"  # vLLM's default port
 OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
 
 _RUNTIME_PACKAGES = (
@@ -56,16 +57,27 @@ class Check:
 
 
 def examine(
-    settings: Settings, environ: Mapping[str, str], server_python: str | None = None
+    settings: Settings,
+    environ: Mapping[str, str],
+    server_python: str | None = None,
+    server_address: str = VLLM_ADDRESS,
 ) -> list[Check]:
-    """Return all checks, in the order in which a person would ask."""
+    """Return all checks, in the order in which a person would ask.
+
+    Args:
+        settings: where hpuwatch would listen and keep its state.
+        environ: the environment that the server would get.
+        server_python: the interpreter that runs vLLM, else it is looked for.
+        server_address: where the server would listen, HOST:PORT.
+    """
     return [
         _interpreter(),
         _tune_extra(),
         *_runtime(_server_python(server_python)),
         *_cards(Path("/dev"), Path("/sys/class/accel")),
         recipe_cache(environ.get("PT_HPU_RECIPE_CACHE_CONFIG"), _mounts()),
-        _port(settings.listen),
+        _port("port of hpuwatch", settings.listen),
+        _port("port of the server", server_address),
         state_directory(settings.state_root(), _mounts()),
     ]
 
@@ -252,24 +264,20 @@ def recipe_cache(config: str | None, mounts: Sequence[tuple[Path, str]]) -> Chec
     return Check(name, OK, f"{path} on {kind} ({state})")
 
 
-def _port(listen: str) -> Check:
-    host, _, port = listen.rpartition(":")
-    try:
-        number = int(port)
-    except ValueError:
-        raise ConfigError(f"--listen {listen!r} is not HOST:PORT") from None
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def _port(name: str, listen: str) -> Check:
+    wanted = parse_listen(listen)
+    family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host.strip("[]"), number))
+            probe.bind((wanted.host, wanted.port))
         except OSError as error:
             return Check(
-                "port",
+                name,
                 WARNING,
-                f"{listen} can't be used ({error.strerror}); --listen picks another",
+                f"{listen} can't be used ({error.strerror}): pick another, or stop who has it",
             )
-    return Check("port", OK, f"{listen} is free")
+    return Check(name, OK, f"{listen} is free")
 
 
 def state_directory(path: Path, mounts: Sequence[tuple[Path, str]]) -> Check:

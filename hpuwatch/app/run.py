@@ -18,7 +18,6 @@ from hpuwatch.runtime.announce import say
 from hpuwatch.runtime.instance import Files, Instance, in_memory
 from hpuwatch.runtime.kept import become_keeper, keeper_argv, server_env
 from hpuwatch.settings import Settings
-from hpuwatch.web.listen import parse_listen
 
 _ENTER = (
     "import sys; sys.path[:] = [place for place in sys.path if place]; "
@@ -33,9 +32,7 @@ def run(settings: Settings, command: Sequence[str], clock: Clock) -> NoReturn:
     Raises:
         ResourceError: the command doesn't exist or may not be executed.
         BusyError: the name belongs to another run.
-        ConfigError: the address to listen on makes no sense.
     """
-    parse_listen(settings.listen)
     check_command(command)
     _open_standard_streams()
     files, run_id = _begin(settings, command, clock)

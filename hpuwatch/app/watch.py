@@ -26,7 +26,7 @@ from hpuwatch.runtime.announce import notify_systemd, say, write_termination_log
 from hpuwatch.runtime.echo import Echo
 from hpuwatch.runtime.facts import ExitRecord, Facts, read_facts
 from hpuwatch.runtime.instance import Files
-from hpuwatch.runtime.last_exit import LastExit, write_last_exit
+from hpuwatch.runtime.last_exit import LastExit, ended_before, write_last_exit
 from hpuwatch.runtime.room import MOST_IN_MEMORY_BYTES, MOST_ON_DISK_BYTES, Room
 from hpuwatch.runtime.spool import Marks, Spool
 
@@ -70,6 +70,7 @@ class Watcher:
         self._facts, self._facts_size = Facts(), -1
         self._read_facts()
         folder, spool = task.files.folder, task.files.spool
+        self._ended = ended_before(folder) if folder else None
         marks = Marks(folder / "marks" if folder else None)
         self._spool = Spool(spool, marks, clock.now)
         most = MOST_ON_DISK_BYTES if folder else MOST_IN_MEMORY_BYTES
@@ -197,6 +198,7 @@ class Watcher:
             self._watch.snapshot(),
             watcher_starts=max(1, self._facts.watcher_starts),
             echo_dropped_bytes=dropped,
+            ended=self._ended,
         )
 
     def _tell_systemd(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hpuwatch.app.buckets import Answer, Explained
 
 program = typer.Typer(
-    help="Say which shapes a configuration warms up, without starting a server.",
+    help="Say which shapes a configuration warms up.",
     no_args_is_help=True,
 )
 
@@ -73,7 +73,7 @@ Shape = Annotated[
 _NEWEST = "plugin-0.26"
 
 
-def _ask(  # noqa: PLR0917  the options of every verb, passed by name
+def _ask(
     max_model_len: ModelLen,
     num_blocks: Blocks,
     release: Release = _NEWEST,
@@ -163,7 +163,10 @@ def count(found: Answer, form: Format = "text") -> None:
 
 @_verb
 def list_(found: Answer, form: Format = "text") -> None:
-    """List the buckets, as lines of a bucket file (VLLM_BUCKETING_FROM_FILE)."""
+    """List the buckets, as lines of a bucket file.
+
+    VLLM_BUCKETING_FROM_FILE takes such a file.
+    """
     from hpuwatch.app.buckets import lists
 
     if _is_json(form):
@@ -177,7 +180,7 @@ def list_(found: Answer, form: Format = "text") -> None:
 
 @_verb
 def explain(found: Answer, shape: Shape, form: Format = "text") -> None:
-    """Say which bucket a shape is padded to, and whether it is ready."""
+    """Say which bucket a shape gets, and whether it is ready."""
     from hpuwatch.app import buckets
 
     told = buckets.explain(found, *buckets.read_shape(shape))
@@ -220,11 +223,12 @@ def _explained(told: Explained) -> str:
         state = "listed, but not warmed up: its first use compiles"
     else:
         state = "made up for this request, which waits until it is compiled"
-    if any(has < wants for has, wants in zip(bucket, wanted, strict=True)):
-        state += "; it is smaller than the shape, which the server would cut"
-    rows = [
-        ("shape", f"{told.phase} {wanted}"),
-        ("bucket", f"{bucket}, {state}"),
-        ("padding", f"{told.padding:.0%} of the bucket"),
-    ]
+    if not told.holds:
+        state += "; it does not hold the shape"
+    rows = [("shape", f"{told.phase} {wanted}"), ("bucket", f"{bucket}, {state}")]
+    if told.padding is not None:
+        rows.append(("padding", f"{told.padding:.0%} of the bucket"))
+    if told.exceeds:
+        limits = " and ".join(f"{name} ({at})" for name, at in told.exceeds.items())
+        rows.append(("limit", f"the shape exceeds {limits}: no such step comes"))
     return "\n".join(f"{name:10}{text}" for name, text in rows)

@@ -6,6 +6,8 @@ import sys
 
 import typer
 
+_LINE_WIDTH = 220
+
 
 def demo(
     trials: int = typer.Option(
@@ -26,8 +28,10 @@ def demo(
     from hpuwatch.clock import SystemClock
     from hpuwatch.errors import UsageError
 
+    screen = sys.stdout.isatty()
+
     def say(text: str) -> None:
-        sys.stdout.write(text)
+        sys.stdout.write(_fitting(text) if screen else text)
         sys.stdout.flush()
 
     if keep is not None:
@@ -39,3 +43,11 @@ def demo(
         return
     with tempfile.TemporaryDirectory(prefix="hpuwatch-demo-") as scratch:
         run_demo(say, SystemClock(), Path(scratch), trials=trials, seed=seed)
+
+
+def _fitting(text: str) -> str:
+    """Return text whose lines a screen holds: quoted ones list hundreds of buckets."""
+    return "".join(
+        line if len(line) <= _LINE_WIDTH else f"{line[:_LINE_WIDTH]} …\n"
+        for line in text.splitlines(keepends=True)
+    )

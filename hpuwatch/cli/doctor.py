@@ -18,6 +18,9 @@ def doctor(
     listen: str | None = typer.Option(
         None, "--listen", metavar="HOST:PORT", help="The port to try."
     ),
+    server: str | None = typer.Option(
+        None, "--server", metavar="HOST:PORT", help="Where the server would listen."
+    ),
     state_dir: str | None = typer.Option(
         None, "--state-dir", help="The state directory to look at."
     ),
@@ -26,9 +29,10 @@ def doctor(
         None, "--fail-on", help="Exit 1 at this or worse: warning, error."
     ),
 ) -> None:
-    """Look at interpreter, runtime, cards, recipe cache, port and state directory."""
-    from hpuwatch.app.doctor import examine
-    from hpuwatch.errors import UsageError
+    """Look at interpreter, runtime, cards, recipe cache, ports and state directory."""
+    from hpuwatch.app.doctor import VLLM_ADDRESS, examine
+    from hpuwatch.errors import ConfigError, UsageError
+    from hpuwatch.listen import parse_listen
     from hpuwatch.settings import load_settings
 
     if form not in {"text", "json"}:
@@ -36,7 +40,12 @@ def doctor(
     if fail_on is not None and fail_on not in _ORDER:
         raise UsageError(f"--fail-on {fail_on!r} is not one of {', '.join(_ORDER)}")
     settings = load_settings(listen=listen, state_dir=state_dir)
-    checks = examine(settings, os.environ, server_python)
+    address = VLLM_ADDRESS if server is None else server
+    try:
+        parse_listen(address)
+    except ConfigError as error:
+        raise UsageError(f"--server {error}") from error
+    checks = examine(settings, os.environ, server_python, address)
     if form == "json":
         rows = [{"name": c.name, "status": c.status, "text": c.text} for c in checks]
         print(json.dumps({"schema": "hpuwatch.doctor/1", "checks": rows}, indent=2))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import typer
 
 from hpuwatch import __version__
@@ -53,16 +57,44 @@ def build() -> typer.Typer:
         pass
 
     program.command("_watch", hidden=True)(watch.watch)
-    program.command("attach")(attach.attach)
+    # The last words are what the list of commands shows: 60 characters, so none is cut.
+    add = partial(_add, program)
+    add("attach", attach.attach, "Follow a log; answer metrics and probes from it.")
     program.add_typer(buckets.program, name="buckets")
-    program.command("demo")(demo.demo)
-    program.command("doctor")(doctor.doctor)
-    program.command("last-exit")(last_exit.last_exit)
-    program.command("parse")(parse.parse)
+    add("demo", demo.demo, "See it all on a simulated server, in two minutes.")
+    add("doctor", doctor.doctor, "Look whether this machine is fit for the job.")
+    add(
+        "last-exit",
+        last_exit.last_exit,
+        "Say why the last server ended, and what to do.",
+    )
+    add("parse", parse.parse, "Print what a log says, event by event.")
     program.add_typer(rules.program, name="rules")
-    program.command("run", context_settings=run.SETTINGS)(run.run)
-    program.command("sim", context_settings=sim.SETTINGS)(sim.sim)
+    add(
+        "run",
+        run.run,
+        "Start a server and own it: output, metrics, its end.",
+        run.SETTINGS,
+    )
+    add("sim", sim.sim, "Simulate a vLLM server on Gaudi.", sim.SETTINGS)
     program.add_typer(study.program, name="study")
-    program.command("suggest")(suggest.suggest)
-    program.command("tune", context_settings=tune.SETTINGS)(tune.tune)
+    add(
+        "suggest", suggest.suggest, "Say what a server's log means, and what to change."
+    )
+    add(
+        "tune",
+        tune.tune,
+        "Look for better settings, restart by restart.",
+        tune.SETTINGS,
+    )
     return program
+
+
+def _add(
+    program: typer.Typer,
+    name: str,
+    verb: Callable[..., None],
+    short: str,
+    settings: dict[str, Any] | None = None,
+) -> None:
+    program.command(name, short_help=short, context_settings=settings)(verb)

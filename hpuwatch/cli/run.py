@@ -8,7 +8,7 @@ SETTINGS = {"allow_interspersed_args": False}
 """The first word that isn't an option of ours begins the server's command."""
 
 
-def run(  # noqa: PLR0917  the options of the verb, passed by name
+def run(
     command: list[str] = typer.Argument(
         ..., metavar="-- CMD...", help="The server's command line, as it was."
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 
-def watch(  # noqa: PLR0917  passed by name
+def watch(
     name: str = typer.Option(..., "--name"),
     listen: str = typer.Option(..., "--listen"),
     spool: str = typer.Option(..., "--spool"),

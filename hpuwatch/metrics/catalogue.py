@@ -58,6 +58,20 @@ METRICS: tuple[Metric, ...] = (
         "Starts of the server after its first.",
     ),
     Metric(
+        "hpuwatch_last_exit_info",
+        Kind.INFO,
+        "How the server before this one ended: its exit code or 128 + signal (empty if"
+        " nobody knows), the phase in which it ended, and whether somebody asked for it.",
+        ("code", "phase", "asked"),
+    ),
+    Metric(
+        "hpuwatch_last_exit_timestamp_seconds",
+        Kind.GAUGE,
+        "When the server before this one ended, seconds since the epoch.",
+        (),
+        "seconds",
+    ),
+    Metric(
         "hpuwatch_device_memory_bytes",
         Kind.GAUGE,
         "Device memory of one rank as the server printed its split; the kinds overlap:"
@@ -158,7 +172,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "hpuwatch_faults_total",
         Kind.COUNTER,
-        "Faults that the log told of, by class; a class without a name is other.",
+        "Faults that the log told of, by class; a class without a name is other. A fatal"
+        " one that only follows from another has the severity consequence.",
         ("class", "severity"),
     ),
     Metric(
@@ -239,5 +254,8 @@ PAGES = ("metrics", "readyz", "livez", "status")
 OTHER = "other"
 """The value of a label whose real value is none of the known ones."""
 
-SEVERITIES = ("fatal", "error", "warning", "info")
+CONSEQUENCE = "consequence"
+"""The severity of a fatal fault that only follows from another: one death, one fatal."""
+
+SEVERITIES = ("fatal", "error", "warning", "info", CONSEQUENCE)
 """Values of ``severity``; anything else is ``other``."""

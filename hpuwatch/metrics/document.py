@@ -26,6 +26,11 @@ _HEAD = """\
 - `model_name` and `engine` have the values of vLLM's own metrics, so that they join with
   `vllm:*`. A model's name is cut after 128 characters.
 - `rank` is the tensor-parallel rank. Each rank prints a memory split of its own.
+- One death of a server is one fault of the severity `fatal`, its cause. What the other
+  processes say of it (`EngineDeadError`) has the severity `consequence`.
+- `hpuwatch_last_exit_…` tell of the server before, under the same name and state
+  directory: under `hpuwatch run` the endpoint ends with its server, a tenth of a second
+  after it, so that a scrape hardly ever sees the state `failed`.
 - Everything that a simulated server causes is exported beside `hpuwatch_simulated 1`.
 """
 

@@ -22,8 +22,6 @@ _BY_SEVERITY = {
         "device_lost",
         "device_oom_devmem",
         "device_type_unknown",
-        "engine_dead_v0",
-        "engine_dead_v1",
         "engine_ready_timeout",
         "graph_compile_failed",
         "hccl_error",
@@ -55,6 +53,10 @@ _BY_SEVERITY = {
         "cpu_offload_kernel_missing",
         "dynamo_limit",
         "fork_hang",
+    ),
+    "consequence": (
+        "engine_dead_v0",
+        "engine_dead_v1",
     ),
     "info": (
         "benign_profiling_exit",

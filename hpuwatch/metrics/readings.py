@@ -12,21 +12,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpuwatch import __version__
-from hpuwatch.advise.report import release as release_of_server
+from hpuwatch.advise.bucketing import release as release_of_server
 from hpuwatch.life.phases import Phase
-from hpuwatch.metrics.catalogue import OTHER, SEVERITIES
+from hpuwatch.metrics.catalogue import CONSEQUENCE, OTHER, SEVERITIES
 from hpuwatch.metrics.faults import FAULT_CLASSES
 from hpuwatch.state.model import (
     DECODE,
     MULTIMODAL,
     PROMPT,
+    Fault,
     Known,
     Memory,
     Server,
     Start,
 )
 from hpuwatch.state.serving import NOT_PREPARED, NOT_WARMED_UP, UNIFIED
-from hpuwatch.state.snapshot import Left, Snapshot
+from hpuwatch.state.snapshot import Ended, Left, Snapshot
 from hpuwatch.units import Amount
 
 Series = dict[tuple[str, ...], float]
@@ -36,6 +37,8 @@ GRAPH_PHASES = (PROMPT, DECODE, MULTIMODAL, UNIFIED)
 MISS_REASONS = (NOT_WARMED_UP, NOT_PREPARED)
 
 _ENGINE = "0"
+_FATAL = "fatal"
+_PHASES = frozenset(phase.value for phase in Phase)
 _LONGEST_LABEL = 128
 
 
@@ -100,6 +103,8 @@ def model_name(server: Server) -> str:
 
 def _all(snapshot: Snapshot) -> Iterator[Reading]:
     yield from _process(snapshot)
+    if snapshot.ended is not None:
+        yield from _ended(snapshot.ended)
     yield from _faults(snapshot.state.starts)
     start = snapshot.state.current
     model = ""
@@ -128,6 +133,14 @@ def _process(snapshot: Snapshot) -> Iterator[Reading]:
         yield Reading(name, (), count)
 
 
+def _ended(ended: Ended) -> Iterator[Reading]:
+    code = "" if ended.code is None else str(ended.code)
+    phase = ended.phase if ended.phase in _PHASES else ""
+    asked = "true" if ended.asked else "false"
+    yield Reading("hpuwatch_last_exit_info", (code, phase, asked), 1)
+    yield Reading("hpuwatch_last_exit_timestamp_seconds", (), ended.at)
+
+
 def _faults(starts: Sequence[Start]) -> Iterator[Reading]:
     for name, severity in FAULT_CLASSES.items():
         yield Reading("hpuwatch_faults_total", (name, severity), 0)
@@ -135,8 +148,13 @@ def _faults(starts: Sequence[Start]) -> Iterator[Reading]:
     for start in starts:
         for fault in start.faults:
             name = fault.name if fault.name in FAULT_CLASSES else OTHER
-            severity = _one_of(fault.severity, SEVERITIES)
-            yield Reading("hpuwatch_faults_total", (name, severity), 1)
+            yield Reading("hpuwatch_faults_total", (name, _severity(fault)), 1)
+
+
+def _severity(fault: Fault) -> str:
+    if fault.severity == _FATAL and not fault.root:
+        return CONSEQUENCE
+    return _one_of(fault.severity, SEVERITIES)
 
 
 def _misses(start: Start, engine: tuple[str, str]) -> Iterator[Reading]:

@@ -2,8 +2,8 @@
 
 Whoever owns a name holds ``flock`` on the folder's lock.  The descriptor is inherited by the
 keeper, the server and the watcher, so that a name stays taken while anything of it lives,
-even if the keeper was killed.  A new run puts the spool of the one before aside (``spool.1``)
-and starts its facts anew; the count of starts goes on.
+even if the keeper was killed.  A new run puts spool and facts of the one before aside
+(``spool.1``, ``facts.1``); the count of starts goes on.
 
 Where no folder can be written, :func:`in_memory` gives a run its files in memory, so that
 the server starts all the same.
@@ -142,9 +142,10 @@ class Instance:
         before = self.read()
         number = before.number + 1 if before.run else 1
         try:
-            if self.spool.exists():
-                self.spool.replace(self.dir / "spool.1")
-            for left in ("facts", "marks", "echoed"):
+            for kept in (self.spool, self.facts):
+                if kept.exists():
+                    kept.replace(before_of(kept))
+            for left in ("marks", "echoed"):
                 (self.dir / left).unlink(missing_ok=True)
         except OSError as error:
             raise ResourceError(_unwritable(self.dir, error)) from error
@@ -174,6 +175,11 @@ class Instance:
                 f"{wanted}: stop it with: kill {facts.server.pid}"
             )
         return f"the name {self.name!r} is in use{wanted}: choose another --name"
+
+
+def before_of(path: Path) -> Path:
+    """Return where a file of the run before lies: ``spool.1`` for ``spool``."""
+    return path.with_name(f"{path.name}.1")
 
 
 def in_memory() -> Files:

@@ -14,8 +14,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hpuwatch.errors import ResourceError
-from hpuwatch.runtime.facts import ExitRecord
-from hpuwatch.runtime.instance import Instance
+from hpuwatch.runtime.facts import ExitRecord, Facts, read_facts
+from hpuwatch.runtime.instance import Instance, before_of
+from hpuwatch.state.snapshot import Ended
 
 
 class LastExit(BaseModel):
@@ -63,13 +64,37 @@ def write_last_exit(path: Path, document: LastExit) -> None:
 
 def read_last_exit(instance: Instance) -> LastExit | None:
     """Return how the newest server that ended did so, or None if none has."""
-    facts = instance.read()
-    told = None
+    told = _stored(instance.last_exit)
+    for facts in (instance.read(), read_facts(before_of(instance.facts))):
+        found = _of_run(facts, told, instance.name)
+        if found is not None:
+            return found
+    return told
+
+
+def ended_before(folder: Path) -> Ended | None:
+    """Return how the server before the one that runs in a folder ended, if that is known."""
+    facts = read_facts(before_of(folder / "facts"))
+    found = _of_run(facts, _stored(folder / "last-exit.json"), folder.name)
+    if found is None:
+        return None
+    code = found.code
+    if found.signal is not None:
+        code = 128 + found.signal
+    return Ended(code, found.phase or "", asked=found.asked, at=found.ended_at)
+
+
+def _stored(path: Path) -> LastExit | None:
     with suppress(OSError, ValidationError):
-        told = LastExit.model_validate_json(instance.last_exit.read_text("utf-8"))
-    if facts.exit is None or (told is not None and told.run == facts.run):
+        return LastExit.model_validate_json(path.read_text("utf-8"))
+    return None
+
+
+def _of_run(facts: Facts, told: LastExit | None, name: str) -> LastExit | None:
+    """Return the end of one run: in its watcher's words, else as its keeper noted it."""
+    if told is not None and told.run == facts.run:
         return told
-    return bare(instance.name, facts.run, facts.exit)
+    return bare(name, facts.run, facts.exit) if facts.exit else None
 
 
 def bare(name: str, run: str, end: ExitRecord) -> LastExit:

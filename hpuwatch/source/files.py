@@ -16,13 +16,10 @@ from hpuwatch.errors import InputError
 from hpuwatch.records import Line
 from hpuwatch.source.assemble import Assembler
 from hpuwatch.source.envelope import Unwrapper
-from hpuwatch.source.opening import opened
+from hpuwatch.source.opening import GZIP_MAGIC, check_text, opened
 
 _CHUNK = 256 * 1024
-_GZIP_MAGIC = b"\x1f\x8b"
 _SAMPLE = 64 * 1024
-_MOST_STRANGE = 0.1  # of the characters; a log in a wrong encoding stays below it
-_CONTROLS = set("\t\n\r\b\f\x1b")  # those that logs do hold
 _BLANK = b"\0 \t\r\n"
 
 
@@ -53,7 +50,7 @@ def _opened(path: str, stack: ExitStack) -> BinaryIO:
         return sys.stdin.buffer
     file = opened(path, lambda: Path(path).open("rb"))  # noqa: SIM115  the stack closes it
     stream = stack.enter_context(file)
-    if stream.peek(2)[:2] == _GZIP_MAGIC:
+    if stream.peek(2)[:2] == GZIP_MAGIC:
         unpacked = stack.enter_context(gzip.GzipFile(fileobj=stream))
         return cast("BinaryIO", unpacked)
     return stream
@@ -70,7 +67,7 @@ def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
                 sample += chunk
                 if not sample.strip(_BLANK):
                     continue
-                _check_text(sample.lstrip(_BLANK)[:_SAMPLE], name)
+                check_text(sample.lstrip(_BLANK)[:_SAMPLE], name)
                 chunk, checked = sample, True
             yield chunk
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -99,14 +96,3 @@ def _skip_hole(stream: BinaryIO) -> None:
         data = here
     os.lseek(number, raw, os.SEEK_SET)  # where the buffer believes it to be
     stream.seek(data)
-
-
-def _check_text(sample: bytes, name: str) -> None:
-    # A file that was truncated while it was written to has NULs and is still a log.
-    text = sample.replace(b"\0", b"").decode("utf-8", "replace")
-    strange = sum(
-        character == "\ufffd" or (character < " " and character not in _CONTROLS)
-        for character in text
-    )
-    if strange > _MOST_STRANGE * len(text):
-        raise InputError(f"{name} is binary, not a log: name the server's text output")

@@ -10,6 +10,11 @@ from hpuwatch.errors import InputError, MissingFileError
 
 T = TypeVar("T")
 
+GZIP_MAGIC = b"\x1f\x8b"
+
+_MOST_STRANGE = 0.1  # of the characters; a log in a wrong encoding stays below it
+_CONTROLS = set("\t\n\r\b\f\x1b")  # those that logs do hold
+
 
 def opened(path: str | Path, open_it: Callable[[], T]) -> T:
     """Return what *open_it* opens at *path*.
@@ -27,3 +32,33 @@ def opened(path: str | Path, open_it: Callable[[], T]) -> T:
             f"{path} can't be opened ({error.strerror}): check the name and its "
             "permissions"
         ) from error
+
+
+def check_text(sample: bytes, name: str) -> None:
+    """See that the first bytes of a log are text.
+
+    Raises:
+        InputError: they are binary.
+    """
+    # A file that was truncated while it was written to has NULs and is still a log.
+    text = sample.replace(b"\0", b"").decode("utf-8", "replace")
+    strange = sum(
+        character == "\ufffd" or (character < " " and character not in _CONTROLS)
+        for character in text
+    )
+    if strange > _MOST_STRANGE * len(text):
+        raise InputError(f"{name} is binary, not a log: name the server's text output")
+
+
+def check_grows(sample: bytes, path: str) -> None:
+    """See that a log which is to be followed begins like one that grows.
+
+    Raises:
+        InputError: it is compressed; nobody adds to such a file.
+    """
+    if sample.startswith(GZIP_MAGIC):
+        name = "standard input" if path == "-" else path
+        raise InputError(
+            f"{name} is compressed, so nothing will be added to it: read it as a whole "
+            f"with hpuwatch suggest {path}"
+        )

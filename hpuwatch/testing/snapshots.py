@@ -24,7 +24,7 @@ from hpuwatch.state.model import (
     Traffic,
     Warmup,
 )
-from hpuwatch.state.snapshot import Left, Snapshot
+from hpuwatch.state.snapshot import Ended, Left, Snapshot
 from hpuwatch.units import Amount, parse_amount
 
 
@@ -99,7 +99,15 @@ def full_start() -> Start:
             ),
             Fault("dynamo_limit", Phase.READY, "warning", Line("recompile_limit (8)")),
         ),
-        traffic=Traffic(lines=3, kv_use_peak=known(0.42)),
+        traffic=Traffic(
+            lines=3,
+            kv_use_peak=known(0.42),
+            running_peak=known(12),
+            waiting_peak=known(3),
+            preemptions=2,
+            prompt_tokens_per_second_peak=known(1234.5),
+            generation_tokens_per_second_peak=known(567.8),
+        ),
     )
 
 
@@ -120,4 +128,5 @@ def full_snapshot() -> Snapshot:
         echo_dropped_bytes=4096,
         left=Left(value=27.5, low=20.0, high=41.0, reason="12 of 48 decode buckets"),
         reason="warming up: 36 of 72 buckets",
+        ended=Ended(137, "warming", asked=False, at=1_799_999_400.0),
     )

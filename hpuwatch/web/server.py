@@ -16,8 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeAlias
 
 from hpuwatch.errors import ResourceError
+from hpuwatch.listen import Listen, parse_listen
 from hpuwatch.state.snapshot import Snapshot
-from hpuwatch.web.listen import Listen, parse_listen
 from hpuwatch.web.pages import Page, Pages
 
 CLIENT_PATIENCE_SECONDS = 10.0

@@ -15,8 +15,17 @@ from hpuwatch import __version__
 from hpuwatch.advise.report import model_name as public_name
 from hpuwatch.life.phases import Phase
 from hpuwatch.metrics.readings import model_name, warmed
-from hpuwatch.state.model import Fault, Known, Memory, Miss, Server, Start
-from hpuwatch.state.snapshot import Left, Snapshot
+from hpuwatch.state.model import (
+    MULTIMODAL,
+    Fault,
+    Known,
+    Memory,
+    Miss,
+    Server,
+    Start,
+    Traffic,
+)
+from hpuwatch.state.snapshot import Ended, Left, Snapshot
 from hpuwatch.units import Amount, format_bytes
 from hpuwatch.web.ledger import Piece, pieces
 from hpuwatch.web.style import STYLE
@@ -39,7 +48,7 @@ def status_page(snapshot: Snapshot) -> str:
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="refresh" content="{REFRESH_SECONDS}">
-<title>{escape(title)}</title><style>{STYLE}</style></head>
+<title>hpuwatch &ndash; {escape(title)}</title><style>{STYLE}</style></head>
 <body>
 {body}
 </body></html>
@@ -58,9 +67,12 @@ def _body(snapshot: Snapshot) -> Iterator[str]:
     yield f'<p><span class="phase {mood}">{_words(snapshot.phase)}</span></p>'
     if snapshot.reason:
         yield f"<p>{_text(snapshot.reason)}</p>"
+    if snapshot.ended and not snapshot.ended.asked:
+        yield f'<p class="soft">{_before(snapshot.ended)}</p>'
     if start:
         yield f'<p class="soft">{_identity(start.server)}</p>'
         yield from _warmup(start, snapshot)
+        yield from _load(start.traffic)
         yield from _memory(start)
         yield from _buckets(start)
     else:
@@ -93,6 +105,35 @@ def _warmup(start: Start, snapshot: Snapshot) -> Iterator[str]:
         yield f"<p>Finished in {_duration(warmup.seconds.value)}.</p>"
     elif snapshot.phase is Phase.WARMING:
         yield f"<p>{_left(snapshot.left)}</p>"
+
+
+def _before(ended: Ended) -> str:
+    code = "" if ended.code is None else f" with code {ended.code}"
+    phase = f" while {_text(ended.phase.replace('_', ' '))}" if ended.phase else ""
+    return (
+        f"The server before this one ended unasked{code}{phase}, {_moment(ended.at)}."
+    )
+
+
+def _load(traffic: Traffic) -> Iterator[str]:
+    """Tell the peaks of the engine's periodic lines; what it does now is vLLM's to tell."""
+    counts = {
+        "requests running": traffic.running_peak,
+        "requests waiting": traffic.waiting_peak,
+    }
+    speeds = {
+        "prompt tokens/s": traffic.prompt_tokens_per_second_peak,
+        "generated tokens/s": traffic.generation_tokens_per_second_peak,
+    }
+    rows = [(title, f"{known.value:,}") for title, known in counts.items() if known]
+    if traffic.kv_use_peak:
+        rows.append(("KV cache in use", f"{100 * traffic.kv_use_peak.value:.1f} %"))
+    rows += [(title, f"{known.value:,.1f}") for title, known in speeds.items() if known]
+    if traffic.preemptions:
+        rows.append(("preemptions, all in all", f"{traffic.preemptions:,}"))
+    if rows:
+        yield "<h2>Load</h2>"
+        yield _table(("of this start", "peak"), rows, numbers_from=1)
 
 
 def _left(left: Left) -> str:
@@ -181,11 +222,13 @@ def _buckets(start: Start) -> Iterator[str]:
         listed = start.buckets.get(phase)
         done, planned = counts.get(phase, (None, None))
         used = start.graphs_used.get(phase)
+        # Images are listed by their number of patches, and warmed up by resolution.
+        sizes, steps = (" sizes", " steps") if phase == MULTIMODAL else ("", "")
         rows.append(
             (
                 _text(phase),
-                str(listed.value.count) if listed else _NOTHING,
-                f"{done} of {planned}" if planned is not None else _NOTHING,
+                f"{listed.value.count}{sizes}" if listed else _NOTHING,
+                f"{done} of {planned}{steps}" if planned is not None else _NOTHING,
                 escape(used.value.printed) if used else _NOTHING,
             )
         )
@@ -236,18 +279,18 @@ def _faults(faults: Sequence[Fault]) -> Iterator[str]:
 
 
 def _footer(snapshot: Snapshot) -> str:
-    moment = datetime.fromtimestamp(snapshot.now, tz=timezone.utc)
     parts = [
         f"{snapshot.lines:,} log lines read",
         f"{snapshot.unparsed_lines:,} not understood",
         f"restarts: {snapshot.restarts:,}",
-        f"watcher starts: {snapshot.watcher_starts:,}",
     ]
+    if snapshot.watcher_starts > 1:
+        parts.append(f"watchers that died: {snapshot.watcher_starts - 1:,}")
     if snapshot.echo_dropped_bytes:
         parts.append(f"{format_bytes(snapshot.echo_dropped_bytes)} not passed through")
     return (
         f"<footer><p>{' · '.join(parts)}</p><p>hpuwatch {__version__}, as of"
-        f" {moment:%Y-%m-%d %H:%M:%S} UTC, refreshed every {REFRESH_SECONDS} seconds ·"
+        f" {_moment(snapshot.now)}, refreshed every {REFRESH_SECONDS} seconds ·"
         ' <a href="/metrics">metrics</a> · <a href="/readyz">readyz</a></p></footer>'
     )
 
@@ -305,6 +348,10 @@ def _words(phase: Phase) -> str:
 def _text(text: str) -> str:
     short = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
     return escape(short)
+
+
+def _moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, tz=timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _duration(seconds: float) -> str:

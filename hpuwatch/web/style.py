@@ -29,7 +29,10 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; padding: .2rem .8rem .2rem 0; vertical-align: top;
   border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 500; }
-td.n, th.n { text-align: right; white-space: nowrap; }
+td.n, th.n { text-align: right; }
+td.n { white-space: nowrap; }
+@media (max-width: 30rem) { body { padding: .6rem; } table { font-size: .85rem; }
+  th, td { padding-right: .5rem; } td.n { white-space: normal; } }
 td.text:last-child { overflow-wrap: anywhere; }
 .swatch { display: inline-block; width: .8em; height: .8em; margin-right: .5em;
   border-radius: 2px; }

@@ -21,14 +21,15 @@ import pytest
 from hpuwatch.clock import SystemClock
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
-from hpuwatch.state.model import Fault, State
+from hpuwatch.state.model import BucketList, Fault, Progress, State
 from hpuwatch.state.snapshot import Snapshot
-from hpuwatch.testing.snapshots import full_snapshot, full_start
+from hpuwatch.testing.snapshots import amount, full_snapshot, full_start, known
 from hpuwatch.web.server import Web
 
 pytestmark = pytest.mark.timeout(180)
 
 PATIENCE_SECONDS = 60.0
+TITLE = "hpuwatch \N{EN DASH} demo:"
 FLAGS = (
     "--headless",
     "--no-sandbox",  # root has no other way
@@ -179,7 +180,7 @@ def brightness(colour: str) -> float:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, 420, 1280])
 def test_the_page_fits_and_can_be_read(
     chromium: Chromium, url: str, width: int, *, dark: bool
 ) -> None:
@@ -192,6 +193,33 @@ def test_the_page_fits_and_can_be_read(
     text = brightness(chromium.evaluate(f"{style}.color"))
     assert (back < text) is dark
     assert abs(back - text) > 150
+
+
+def test_tables_of_figures_fit_a_telephone(
+    chromium: Chromium, url: str, shown: list[Snapshot]
+) -> None:
+    start = full_start()
+    images = replace(
+        start,
+        buckets={**start.buckets, "multimodal": known(BucketList(7))},
+        warmup=replace(
+            start.warmup,
+            progress={**start.warmup.progress, "multimodal": Progress(1036, 1036)},
+        ),
+        graphs_used={**start.graphs_used, "multimodal": amount("1023.9 MiB")},
+    )
+    shown.append(replace(full_snapshot(), state=State((images,))))
+    for width in (360, 420):
+        chromium.window(width, dark=False)
+        chromium.open(url)
+
+        wide = chromium.evaluate(
+            "[...document.querySelectorAll('.scroll')]"
+            ".filter(each => each.scrollWidth > each.clientWidth)"
+            ".map(each => each.innerText)"
+        )
+
+        assert wide == [], width
 
 
 def test_bars_are_as_long_as_their_figures(chromium: Chromium, url: str) -> None:
@@ -230,7 +258,7 @@ def test_the_page_refreshes_itself(
 
     shown.append(replace(full_snapshot(), phase=Phase.READY, reason="serving"))
 
-    chromium.until("document.title === 'demo: ready'")
+    chromium.until(f"document.title === '{TITLE} ready'")
 
 
 def test_a_log_cannot_run_a_script(
@@ -243,7 +271,7 @@ def test_a_log_cannot_run_a_script(
 
     chromium.open(url)
 
-    assert chromium.evaluate("document.title") == "demo: warming"
+    assert chromium.evaluate("document.title") == f"{TITLE} warming"
     assert chromium.evaluate("document.querySelectorAll('script, img').length") == 0
     assert attack in chromium.evaluate("document.body.innerText")
 

@@ -37,6 +37,36 @@ def test_generated_pages_are_up_to_date(generator: ModuleType) -> None:
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make docs`"
 
 
+@pytest.mark.parametrize("verb", [[], ["attach"], ["buckets", "list"], ["tune"]])
+def test_the_page_shows_the_help_that_a_terminal_shows(
+    checkout: Path, verb: list[str]
+) -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "hpuwatch", *verb, "-h"],
+        env={"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    usage = said.stdout.strip().replace("python -m hpuwatch", "hpuwatch")
+    page = (checkout / "docs/cli.md").read_text("utf-8")
+    assert f"```text\n{usage}\n```\n" in page
+
+
+def test_no_verb_is_cut_in_a_list_of_commands() -> None:
+    groups: list[Any] = [typer.main.get_command(build())]
+    for group in groups:
+        for name, command in group.commands.items():
+            if not command.hidden:
+                told = command.get_short_help_str(limit=61)
+                assert told.endswith("."), (name, told)
+                assert not told.endswith("..."), (name, told)
+                assert len(told) <= 60, (name, told)
+        groups += [
+            each for each in group.commands.values() if hasattr(each, "commands")
+        ]
+
+
 def _pages(checkout: Path) -> list[Path]:
     return [*sorted(checkout.glob("*.md")), *sorted((checkout / "docs").glob("*.md"))]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -166,6 +167,33 @@ def test_a_missing_file_and_a_folder(programs: Programs, tmp_path: Path) -> None
     folder = attached(programs, tmp_path)
     assert folder.wait() == 65
     assert "is a folder" in folder.err
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_compressed_log_is_refused(
+    programs: Programs, tmp_path: Path, *, piped: bool
+) -> None:
+    """Its bytes were once read as a log that says nothing."""
+    log = tmp_path / "vllm.log.gz"
+    log.write_bytes(gzip.compress((LOADING + READY).encode()))
+    with log.open("rb") as file:
+        program = (
+            attached(programs, "-", file.fileno()) if piped else attached(programs, log)
+        )
+        assert program.wait() == 65
+    name, path = ("standard input", "-") if piped else (str(log), str(log))
+    told = program.err.splitlines()[-1]
+    assert told.startswith(f"hpuwatch: error: {name} is compressed")
+    assert told.endswith(f"with hpuwatch suggest {path}")
+    assert "Traceback" not in program.err
+
+
+def test_a_binary_file_is_refused(programs: Programs, tmp_path: Path) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_bytes(bytes(range(256)) * 20)
+    program = attached(programs, log)
+    assert program.wait() == 65
+    assert "is binary, not a log" in program.err
 
 
 def test_a_port_in_use(programs: Programs, tmp_path: Path) -> None:

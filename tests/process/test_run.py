@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hpuwatch.clock import SystemClock
 from hpuwatch.testing.programs import (
     OURS,
     PLAIN_PYTHON,
@@ -175,6 +176,31 @@ def test_while_it_stops_it_is_not_ready(programs: Programs) -> None:
     assert "was asked to stop and had to be killed (SIGKILL)" in said(run)
 
 
+def test_the_next_run_tells_how_the_one_before_ended(programs: Programs) -> None:
+    """Nobody can scrape a dead server's phase: its endpoint is gone with it."""
+    first = programs.run(server(READY + "import os; os.kill(os.getpid(), 9)"))
+    assert first.wait() == 137
+    second = programs.run(server(READY + POLITE))
+    until(second.base)
+    text = get(f"{second.base()}/metrics")[1]
+    told = 'hpuwatch_last_exit_info{asked="false",code="137",phase="ready"} 1.0'
+    assert told in text.splitlines()
+    ended_at = second.metric("hpuwatch_last_exit_timestamp_seconds")
+    assert ended_at == pytest.approx(SystemClock().now(), abs=60)
+    os.kill(second.watcher(), signal.SIGKILL)
+    until(lambda: second.err.count("http://") == 2)
+    assert told in get(f"{second.base()}/metrics")[1].splitlines()
+    second.ask()
+    assert second.wait() == 0
+
+
+def test_a_first_run_tells_of_none_before(programs: Programs) -> None:
+    run = programs.run(server(READY + POLITE))
+    until(run.base)
+    until(lambda: get(f"{run.base()}/readyz")[0] == 200)
+    assert run.metric("hpuwatch_last_exit_info") == -1
+
+
 def test_a_port_in_use_costs_the_metrics_not_the_server(programs: Programs) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -238,8 +264,10 @@ def test_a_disk_that_fills_up(programs: Programs, tmp_path: Path) -> None:
     apart += ["/bin/sh", "-c", mount, "sh"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine allows no mounts of our own")
-    code = """
-import time
+    # On a busy machine the watcher may need longer to come up than the disk lasts.
+    code = f"""
+import os, time
+while not os.path.exists({str(tmp_path / "state/default/marks")!r}): time.sleep(0.02)
 for _ in range(80):
     print(('x' * 99 + '\\n') * 10_000, end='')
     time.sleep(0.02)

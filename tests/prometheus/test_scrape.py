@@ -178,10 +178,14 @@ def run_with_simulated_server(tmp_path: Path) -> Iterator[str]:
     program = [sys.executable, "-m", "hpuwatch"]
     server = ["sim", "--port", str(free_port()), "--speed", "20", "--seed", "1"]
     log = tmp_path / "run.log"
+    run = [*program, "run", "--listen", address, "--"]
+    env = {**os.environ, "HPUWATCH_STATE_DIR": str(tmp_path / "state")}
+    before = subprocess.run([*run, "false"], env=env, capture_output=True, check=False)
+    assert before.returncode == 1
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*program, "run", "--listen", address, "--", *program, *server],
-            env={**os.environ, "HPUWATCH_STATE_DIR": str(tmp_path / "state")},
+            [*run, *program, *server],
+            env=env,
             stdout=out,
             stderr=out,
         )
@@ -207,6 +211,7 @@ def test_a_watched_simulated_server_has_every_metric_of_the_catalogue(
     missing = [metric.name for metric in METRICS if not server.query(metric.name)]
 
     assert not missing
+    assert server.query('hpuwatch_last_exit_info{code="1", asked="false"}')
     assert server.query("hpuwatch_simulated")[0][1] == 1
     assert server.query("hpuwatch_warmup_progress_ratio")[0][1] == 1
     assert server.query("sum(hpuwatch_faults_total)")[0][1] == 0

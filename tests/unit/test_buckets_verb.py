@@ -52,7 +52,7 @@ def examples(page: str) -> list[tuple[str, str]]:
 def test_the_page_shows_what_the_commands_print(checkout: Path) -> None:
     page = (checkout / "docs" / "buckets.md").read_text(encoding="utf-8")
     shown = examples(page)
-    assert len(shown) == 3
+    assert len(shown) == 4
     for command, output in shown:
         assert run(*shlex.split(command)) == output
 
@@ -108,7 +108,47 @@ def test_explain_in_words() -> None:
     assert "warmed up\npadding   22%" in run("explain", "1,300,2", *flags)
     assert "listed, but not warmed up" in run("explain", "1,4096,31", *flags)
     assert "made up for this request" in run("explain", "3,200,1", *flags)
-    assert "which the server would cut" in run("explain", "1,9000,0", *flags)
+
+
+@pytest.mark.parametrize(
+    ("shape", "exceeds"),
+    [
+        ("1,1,99999", {"max_model_len": 4096}),
+        ("300,1,700", {"max_num_seqs": 256}),
+        ("1,9000,0", {"max_num_batched_tokens": 2048, "max_model_len": 4096}),
+        ("1,100,99", {"max_model_len": 4096}),
+    ],
+)
+def test_a_shape_above_a_limit_has_no_padding(
+    shape: str, exceeds: dict[str, int]
+) -> None:
+    told = document("explain", shape, *SMALL)["shape"]
+    assert (told["holds"], told["padding"]) == (False, None)
+    assert told["exceeds"] == exceeds
+    text = run("explain", shape, *SMALL)
+    assert "padding" not in text
+    assert "it does not hold the shape\n" in text
+    for name, value in exceeds.items():
+        assert f"{name} ({value})" in text
+    assert text.endswith(": no such step comes\n")
+
+
+def test_the_pool_is_a_limit_where_the_bucket_ends_at_it() -> None:
+    fork = [*SMALL, "--release", "fork-1.20"]
+    assert document("explain", "250,1,5000", *fork)["shape"]["exceeds"] == {
+        "num_blocks": 4107
+    }
+    paged = document("explain", "1,1,9999", *SMALL, "--contiguous-pa", "on")["shape"]
+    assert (paged["holds"], paged["exceeds"]) == (False, {"num_blocks": 4107})
+    told = document("explain", "250,1,5000", *SMALL)["shape"]
+    assert (told["holds"], told["exceeds"]) == (True, {})
+
+
+@pytest.mark.parametrize("shape", ["1,2048,16", "1,1,32", "256,1,8192"])
+def test_the_largest_shapes_exceed_nothing(shape: str) -> None:
+    told = document("explain", shape, *SMALL)["shape"]
+    assert (told["holds"], told["exceeds"]) == (True, {})
+    assert told["padding"] >= 0
 
 
 def test_an_old_fork_looks_at_two_numbers() -> None:

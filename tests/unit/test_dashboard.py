@@ -18,6 +18,7 @@ from hpuwatch.metrics.readings import MISS_REASONS
 
 pytestmark = pytest.mark.unit
 
+PROMETHEUS_METRICS = {"up"}  # of every target, by Prometheus itself
 VLLM_METRICS = {
     "vllm:gpu_cache_usage_perc",  # the name before vLLM 0.10
     "vllm:kv_cache_usage_perc",
@@ -27,11 +28,22 @@ VLLM_METRICS = {
 TARGET_LABELS = {"job", "instance"}
 KNOWN_VALUES = {
     "state": {phase.value for phase in Phase},
+    "asked": {"true", "false"},
     "kind": set(MEMORY_KINDS),
     "severity": set(SEVERITIES),
     "reason": set(MISS_REASONS),
 }
-WORDS = {"and", "or", "unless", "by", "on", "without", "bool", "ignoring"}
+WORDS = {
+    "and",
+    "or",
+    "unless",
+    "by",
+    "on",
+    "without",
+    "bool",
+    "ignoring",
+    "group_right",
+}
 
 Json = Any  # the dashboard's form is Grafana's, and checked below
 
@@ -67,8 +79,8 @@ def dashboard_expressions(dashboard: Json) -> Iterator[str]:
 def metric_names(expression: str) -> set[str]:
     """Every name in it that is not a function, a keyword or a label."""
     bare = re.sub(r'"(?:\\.|[^"\\])*"', "", expression)
-    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
-    bare = re.sub(r"\b(by|on|without|ignoring)\s*\([^)]*\)", "", bare)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\boffset\s+\w+", "", bare)
+    bare = re.sub(r"\b(by|on|without|ignoring|group_right)\s*\([^)]*\)", "", bare)
     names = re.findall(r"[A-Za-z_:][\w:]*(?![\w:]|\s*\()", bare)
     return set(names) - WORDS
 
@@ -83,7 +95,7 @@ def matchers(expression: str) -> Iterator[tuple[str, str, str]]:
 def check(expression: str) -> None:
     names = metric_names(expression)
     assert names
-    assert names <= set(BY_NAME) | VLLM_METRICS, expression
+    assert names <= set(BY_NAME) | VLLM_METRICS | PROMETHEUS_METRICS, expression
     for name, label, pattern in matchers(expression):
         allowed = TARGET_LABELS | set(BY_NAME[name].labels)
         assert label in allowed, f"{name} has no label {label}: {expression}"
@@ -98,7 +110,7 @@ def test_the_names_of_an_expression_are_found() -> None:
         " and on (model_name) (dd == 1) or ee / ff offset 5m"
     )
 
-    assert metric_names(expression) == {"aa_total", "dd", "ee", "ff", "offset", "m"}
+    assert metric_names(expression) == {"aa_total", "dd", "ee", "ff"}
 
 
 def test_the_dashboard_names_only_metrics_that_exist(dashboard: Json) -> None:

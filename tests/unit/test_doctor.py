@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from hpuwatch.app import doctor
-from hpuwatch.errors import ConfigError
 from hpuwatch.settings import load_settings
 
 pytestmark = pytest.mark.unit
@@ -36,6 +35,11 @@ def test_a_recipe_cache_on_a_network_file_system_is_a_warning() -> None:
     check = doctor.recipe_cache("/data/recipes,false,1024", _MOUNTS)
     assert check.status == doctor.WARNING
     assert "nfs4" in check.text
+
+
+def test_a_recipe_cache_in_user_space_over_the_network_is_a_warning() -> None:
+    check = doctor.recipe_cache("/s/recipes,false,1024", [(Path("/"), "fuse.sshfs")])
+    assert check.status == doctor.WARNING
 
 
 def test_a_recipe_cache_that_is_emptied_at_start_is_a_warning() -> None:
@@ -69,14 +73,15 @@ def test_a_port_in_use_is_a_warning() -> None:
         taken.listen()
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         checks = doctor.examine(load_settings(listen=listen), {}, sys.executable)
-    port = next(check for check in checks if check.name == "port")
+    port = next(check for check in checks if check.name == "port of hpuwatch")
     assert port.status == doctor.WARNING
     assert listen in port.text
 
 
-def test_a_listen_address_without_a_port_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigError, match="HOST:PORT"):
-        doctor.examine(load_settings(listen="nowhere"), {}, sys.executable)
+def test_every_address_of_the_machine_can_be_tried() -> None:
+    checks = doctor.examine(load_settings(listen=":0"), {}, sys.executable)
+    port = next(check for check in checks if check.name == "port of hpuwatch")
+    assert (port.status, port.text) == (doctor.OK, ":0 is free")
 
 
 def test_the_runtime_is_asked_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -115,7 +120,7 @@ def test_the_verb_prints_json_and_can_fail(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stderr
     document = json.loads(said.stdout)
     assert document["schema"] == "hpuwatch.doctor/1"
-    assert {"hpuwatch", "runtime", "port"} <= {
+    assert {"hpuwatch", "runtime", "port of hpuwatch", "port of the server"} <= {
         check["name"] for check in document["checks"]
     }
     failing = subprocess.run(

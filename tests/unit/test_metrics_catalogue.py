@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hpuwatch.metrics.catalogue import BY_NAME, METRICS, Kind, Metric
+from hpuwatch.metrics.catalogue import BY_NAME, CONSEQUENCE, METRICS, Kind, Metric
 from hpuwatch.metrics.document import markdown
 from hpuwatch.metrics.faults import FAULT_CLASSES
 from hpuwatch.metrics.readings import readings
@@ -43,7 +43,11 @@ def test_the_fault_classes_are_those_of_the_rules(checkout: Path) -> None:
     for path in (checkout / "rules/parse").glob("*.yaml"):
         for rule in yaml.safe_load(path.read_text("utf-8"))["rules"]:
             if rule["event"] == "fault":
-                usual.setdefault(rule["set"]["name"], rule["severity"])
+                follows = rule["severity"] == "fatal" and not rule["set"].get(
+                    "root", True
+                )
+                severity = CONSEQUENCE if follows else rule["severity"]
+                usual.setdefault(rule["set"]["name"], severity)
 
     assert dict(FAULT_CLASSES) == usual
 

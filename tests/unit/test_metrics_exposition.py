@@ -21,7 +21,7 @@ from hpuwatch.metrics.faults import FAULT_CLASSES
 from hpuwatch.metrics.readings import GRAPH_PHASES
 from hpuwatch.records import Line
 from hpuwatch.state.model import Fault, Miss, Server, Start, State
-from hpuwatch.state.snapshot import Snapshot
+from hpuwatch.state.snapshot import Ended, Snapshot
 from hpuwatch.testing.snapshots import full_snapshot, full_start, known
 
 pytestmark = pytest.mark.unit
@@ -117,6 +117,40 @@ def test_the_model_has_the_name_that_vllm_labels_it_with() -> None:
     found = shown(with_starts(Start(Line(""), server=server)))
 
     assert value(found, "hpuwatch_runtime_info", model_name="tiny", engine="0") == 1
+
+
+def test_one_death_is_one_fatal_fault() -> None:
+    """The front ends' complaints of a dead engine only follow from what killed it."""
+    dead = Fault("engine_dead_v1", Phase.FAILED, "fatal", Line(""), root=False)
+    start = Start(
+        Line(""),
+        faults=(Fault("unknown_exception", Phase.READY, "fatal", Line("")), dead, dead),
+    )
+
+    found = shown(with_starts(start))
+
+    fatal = {"fatal", "consequence"}
+    by_severity = {
+        severity: sum(
+            each
+            for (name, pairs), each in found.items()
+            if name == "hpuwatch_faults_total" and ("severity", severity) in pairs
+        )
+        for severity in fatal
+    }
+    assert by_severity == {"fatal": 1, "consequence": 2}
+    of_dead = [pairs for _, pairs in found if ("class", "engine_dead_v1") in pairs]
+    assert len(of_dead) == 1
+
+
+def test_the_end_of_the_server_before_is_shown_where_it_is_known() -> None:
+    ended = Ended(None, "not a phase", asked=True, at=12.5)
+
+    found = shown(Snapshot(name="x", phase=Phase.STARTING, ended=ended))
+
+    labels = {"code": "", "phase": "", "asked": "true"}
+    assert value(found, "hpuwatch_last_exit_info", **labels) == 1
+    assert value(found, "hpuwatch_last_exit_timestamp_seconds") == 12.5
 
 
 def test_unknown_names_become_other_and_add_up() -> None:

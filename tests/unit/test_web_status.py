@@ -11,8 +11,19 @@ from hypothesis import strategies as st
 
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
-from hpuwatch.state.model import Fault, Memory, Miss, Server, Start, State, Warmup
-from hpuwatch.state.snapshot import Left, Snapshot
+from hpuwatch.state.model import (
+    BucketList,
+    Fault,
+    Memory,
+    Miss,
+    Progress,
+    Server,
+    Start,
+    State,
+    Traffic,
+    Warmup,
+)
+from hpuwatch.state.snapshot import Ended, Left, Snapshot
 from hpuwatch.testing.snapshots import full_snapshot, full_start, known
 from hpuwatch.web.status import status_page
 
@@ -92,6 +103,60 @@ def test_the_page_tells_memory_buckets_misses_and_faults() -> None:
         assert told in text
 
 
+def test_the_page_is_named_after_us_and_the_instance() -> None:
+    page = status_page(full_snapshot())
+    assert "<title>hpuwatch &ndash; demo: warming</title>" in page
+
+
+def test_the_page_tells_the_load_where_it_is_known() -> None:
+    text = text_of(full_snapshot())
+
+    for told in (
+        "requests running 12",
+        "requests waiting 3",
+        "KV cache in use 42.0 %",
+        "prompt tokens/s 1,234.5",
+        "generated tokens/s 567.8",
+        "preemptions, all in all 2",
+    ):
+        assert told in text
+    quiet = replace(full_start(), traffic=Traffic())
+    assert "Load" not in text_of(with_start(quiet))
+
+
+def test_images_are_listed_by_size_and_warmed_up_in_steps() -> None:
+    start = full_start()
+    images = replace(
+        start,
+        buckets={"multimodal": known(BucketList(7))},
+        warmup=replace(start.warmup, progress={"multimodal": Progress(36, 36)}),
+        graphs_used={},
+    )
+
+    assert "multimodal 7 sizes 36 of 36 steps" in text_of(with_start(images))
+
+
+def test_the_end_of_the_server_before_is_told_unless_it_was_asked_for() -> None:
+    told = "The server before this one ended unasked"
+    ended = Ended(None, "", asked=False, at=0.0)
+
+    full = text_of(full_snapshot())
+
+    assert f"{told} with code 137 while warming, 2027-01-15 07:50:00 UTC." in full
+    bare = text_of(replace(full_snapshot(), ended=ended))
+    assert f"{told}, 1970-01-01 00:00:00 UTC." in bare
+    asked = replace(ended, asked=True)
+    assert told not in text_of(replace(full_snapshot(), ended=asked))
+
+
+@pytest.mark.parametrize(("starts", "died"), [(0, 0), (1, 0), (3, 2)])
+def test_watchers_are_spoken_of_once_one_has_died(starts: int, died: int) -> None:
+    text = text_of(replace(full_snapshot(), watcher_starts=starts))
+
+    assert ("watcher" in text) is bool(died)
+    assert (f"watchers that died: {died}" in text) is bool(died)
+
+
 def test_a_simulated_server_is_called_so_and_a_real_one_is_not() -> None:
     start = full_start()
     real = replace(start, server=replace(start.server, simulated=False))
@@ -161,7 +226,13 @@ def test_no_text_of_a_log_becomes_html(text: str) -> None:
         faults=(Fault(text, Phase.READY, text, Line(text), at=text),),
         buckets={text: full_start().buckets["prompt"]},
     )
-    hostile = replace(with_start(start), name=text, reason=text, left=Left(reason=text))
+    hostile = replace(
+        with_start(start),
+        name=text,
+        reason=text,
+        left=Left(reason=text),
+        ended=Ended(1, text, asked=False, at=0.0),
+    )
 
     plain, attacked = Reader(status_page(full_snapshot())), Reader(status_page(hostile))
 

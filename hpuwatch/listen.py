@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from hpuwatch.errors import ConfigError
 
+FORMS = "HOST:PORT, [::1]:PORT or :PORT with a port up to 65535"
+"""What an address may look like, for messages."""
+
 _LABEL = r"[A-Za-z0-9_-]{1,63}"
 _FORM = re.compile(
     rf"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>(?:{_LABEL}(?:\.{_LABEL})*)?))"
@@ -42,8 +45,5 @@ def parse_listen(text: str) -> Listen:
     """
     match = _FORM.fullmatch(text.strip())
     if match is None or int(match["port"]) > 65535:
-        raise ConfigError(
-            f"{text!r} is not an address to listen on: write --listen HOST:PORT,"
-            " [::1]:PORT or :PORT with a port up to 65535"
-        )
+        raise ConfigError(f"{text!r} is not an address to listen on: write {FORMS}")
     return Listen(match["six"] or match["host"], int(match["port"]))

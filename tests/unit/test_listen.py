@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuwatch.errors import ConfigError
-from hpuwatch.web.listen import Listen, parse_listen
+from hpuwatch.listen import Listen, parse_listen
 
 pytestmark = pytest.mark.unit
 
@@ -51,7 +51,7 @@ def test_an_address_is_read_and_written(text: str, host: str, port: int) -> None
     ],
 )
 def test_anything_else_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"--listen HOST:PORT") as refused:
+    with pytest.raises(ConfigError, match=r"write HOST:PORT") as refused:
         parse_listen(text)
 
     assert "\n" not in str(refused.value)
