@@ -6,12 +6,12 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hpuwatch.errors import UsageError
+from hpuwatch.errors import MissingFileError
 from hpuwatch.store.study import FILE_NAME, StudyStore
 from hpuwatch.tune.objective import Verdict, judge
 from hpuwatch.tune.report import is_simulated
@@ -24,6 +24,7 @@ _COLUMNS = (
     "state",
     "settings",
     "tokens_per_second",
+    "plus_minus",
     "spread",
     "errors",
     "preemptions",
@@ -94,14 +95,14 @@ def one_study(root: Path, name: str, number: int | None) -> StoredStudy:
     """Return a study of a name; the newest one where no number is given.
 
     Raises:
-        UsageError: there is none.
+        MissingFileError: there is none.
         StudyBroken: the file can't be read.
     """
     found = all_studies(root, name)
     chosen = [one for one in found if number in (None, one.study.id)]
     if not chosen:
         which = "no study" if number is None else f"no study {number}"
-        raise UsageError(
+        raise MissingFileError(
             f"there is {which} under the name {name!r}: hpuwatch study list"
         )
     return chosen[-1]
@@ -121,8 +122,8 @@ def document_of(stored: StoredStudy) -> StudyDocument:
     verdict = stored.verdict
     return StudyDocument(
         name=stored.name,
-        origin="simulated" if is_simulated(stored.trials) else "measured",
-        study=stored.study,
+        origin=_origin(stored),
+        study=replace(stored.study, parts={}),
         trials=stored.trials,
         verdict=verdict
         and VerdictDocument(
@@ -131,6 +132,40 @@ def document_of(stored: StoredStudy) -> StudyDocument:
             within_noise=verdict.within_noise,
         ),
     )
+
+
+class TrialDocument(BaseModel):
+    """A line of ``hpuwatch.trial/1``."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    schema_: str = Field("hpuwatch.trial/1", alias="schema")
+    name: str
+    study: int
+    origin: str
+    trial: Trial
+    tokens_per_second: float | None
+    plus_minus: float | None
+
+
+def trial_lines(stored: StoredStudy) -> str:
+    """Return a study's trials as ``hpuwatch.trial/1``, one JSON object a line."""
+    return "".join(
+        TrialDocument(
+            name=stored.name,
+            study=stored.study.id,
+            origin=_origin(stored),
+            trial=trial,
+            tokens_per_second=found and found.tokens_per_second,
+            plus_minus=found and found.spread / 2,
+        ).model_dump_json(by_alias=True)
+        + "\n"
+        for trial, found in ((trial, trial.measurement) for trial in stored.trials)
+    )
+
+
+def _origin(stored: StoredStudy) -> str:
+    return "simulated" if is_simulated(stored.trials) else "measured"
 
 
 def csv_of(stored: StoredStudy) -> str:
@@ -151,6 +186,7 @@ def _row(trial: Trial) -> Sequence[object]:
         trial.state.value,
         " ".join(f"{name}={value}" for name, value in trial.settings.items()),
         found and round(found.tokens_per_second, 3),
+        found and round(found.spread / 2, 3),
         found and round(found.spread, 3),
         found and found.errors,
         found and found.preemptions,

@@ -18,14 +18,18 @@ from typing import Protocol
 
 from hpuwatch.app.final_server import FinalServer, Served
 from hpuwatch.app.rules import shipped_rules
-from hpuwatch.app.tune_order import Order, check_order, new_study, tuned_variables
+from hpuwatch.app.tune_order import (
+    Order,
+    check_order,
+    new_study,
+    study_to_resume,
+    tuned_variables,
+)
 from hpuwatch.clock import Clock
 from hpuwatch.errors import (
     HpuwatchError,
     ResourceError,
     RuntimeBootError,
-    StudyBroken,
-    UsageError,
 )
 from hpuwatch.loop.trials import (
     Glance,
@@ -71,7 +75,7 @@ class Result:
     Attributes:
         study: as it is stored.
         ending: how it ended.
-        verdict: before and after, None where the baseline was never measured.
+        verdict: before and after, None where nothing was compared.
         env_file: where the best setting was written, if it was.
         signal: what interrupted the campaign, or 0.
     """
@@ -120,12 +124,13 @@ class Tuning:
 
         Raises:
             BusyError: another hpuwatch owns the name.
+            MissingFileError: there is no study to go on with.
             StudyBroken: the study can't be continued, or has nothing to tune by.
             RuntimeBootError: the original configuration failed.
             ResourceError: somebody else listens on the port.
         """
         if self.order.resume:
-            self._check_resumable()
+            study_to_resume(self.order, self.environment)
         taken = self._take_over()
         try:
             return self._owned()
@@ -173,26 +178,6 @@ class Tuning:
         )
         drain(self.endpoint, self.order.limits.drain_seconds, self.clock)
         return stop_left(self.instance, self.order.limits.stop_seconds, self.clock)
-
-    def _check_resumable(self) -> None:
-        """Refuse to go on with a study that can't go on, before anything is touched."""
-        path = self.instance.dir / FILE_NAME
-        studies = []
-        if path.exists():
-            store = StudyStore(path, read_only=True)
-            studies = store.studies()
-            store.close()
-        if not studies:
-            raise UsageError(
-                f"there is no study under the name {self.instance.name!r}: begin one "
-                "without --resume"
-            )
-        if not self._is_ours(newest := studies[-1]):
-            raise StudyBroken(
-                f"study {newest.id} was made for another command or other variables "
-                f"({newest.fingerprint}, now {self.fingerprint}): give it the same ones, "
-                "or begin a new study without --resume"
-            )
 
     def _study(self, store: StudyStore) -> Study:
         """Return the study to carry out: the newest to go on with, or a new one."""
@@ -254,11 +239,15 @@ class Tuning:
         )
         try:
             ending = campaign.run()
-        except RuntimeBootError:
-            store.end(study.id, self.clock.now())
-            raise
-        if not ending.interrupted:
-            store.end(study.id, self.clock.now())
+        except RuntimeBootError as error:
+            store.end(study.id, self.clock.now(), f"The search ended early: {error}.")
+            last = store.trials(study.id)[-1].number
+            spool = self._trials_of(study) / trial_name(last) / "spool"
+            raise RuntimeBootError(
+                f"{error}; for what helps: hpuwatch suggest {spool}"
+            ) from error
+        at = None if ending.interrupted else self.clock.now()
+        store.end(study.id, at, ending.reason)
         verdict = judge(ending.trials)
         file = self._write_env(study, verdict) if verdict else None
         return Result(study, ending, verdict, file, self.signal)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpuwatch.clock import Clock
-from hpuwatch.errors import ResourceError, UsageError
+from hpuwatch.errors import MissingFileError, ResourceError, StudyBroken, UsageError
 from hpuwatch.gaudi.variables import is_true
 from hpuwatch.load.endpoint import (
     Endpoint,
@@ -18,11 +18,13 @@ from hpuwatch.load.endpoint import (
 )
 from hpuwatch.loop.trials import Limits
 from hpuwatch.parse.mask import mask
+from hpuwatch.runtime.instance import Instance
 from hpuwatch.settings import Settings
+from hpuwatch.store.study import FILE_NAME, StudyStore
 from hpuwatch.tune.facts import RESERVE, tunable
 from hpuwatch.tune.knobs import FROM_FILE, choose_knobs, strategy_of
-from hpuwatch.tune.study import Study, fingerprint
-from hpuwatch.tune.trial import LoadPlan
+from hpuwatch.tune.study import Study, difference, fingerprint, parts_of
+from hpuwatch.tune.trial import LoadPlan, Trial
 
 DEFAULT_TRIALS = 8
 LEAST_TRIALS = 2
@@ -89,12 +91,23 @@ def check_order(order: Order, environment: Mapping[str, str]) -> Endpoint:
     knobs = choose_knobs(
         order.knobs or DEFAULT_KNOBS, environment, strategy_of(environment)
     )
+    _check_free(order.command, [knob.variable for knob in knobs])
     if "--enforce-eager" in order.command and any(k.variable == RESERVE for k in knobs):
         raise UsageError(
             f"--enforce-eager captures no graphs, so {RESERVE} is ignored: there is no "
             "reserve to tune"
         )
     return _endpoint(order, environment)
+
+
+def _check_free(command: Sequence[str], variables: Sequence[str]) -> None:
+    """Refuse a command that sets what is tuned (``env NAME=VALUE …``, ``-e NAME=VALUE``)."""
+    for variable in variables:
+        if any(word.startswith(f"{variable}=") for word in command):
+            raise UsageError(
+                f"the command sets {variable} itself, so no trial could: set it before "
+                f"hpuwatch instead ({variable}=... hpuwatch tune ...)"
+            )
 
 
 def _endpoint(order: Order, environment: Mapping[str, str]) -> Endpoint:
@@ -125,4 +138,41 @@ def new_study(
         load=order.load or LoadPlan(),
         url=endpoint.url,
         created_at=clock.now(),
+        parts=parts_of(order.command, environment),
     )
+
+
+def study_to_resume(
+    order: Order, environment: Mapping[str, str]
+) -> tuple[Study, list[Trial]]:
+    """Return the study that ``--resume`` goes on with and its trials; changes nothing.
+
+    Raises:
+        MissingFileError: there is no study under the name.
+        StudyBroken: it belongs to another command or other variables, or can't be read.
+    """
+    instance = Instance(order.settings.state_root(), order.settings.name)
+    path = instance.dir / FILE_NAME
+    studies, trials = [], []
+    if path.exists():
+        store = StudyStore(path, read_only=True)
+        try:
+            studies = store.studies()
+            trials = store.trials(studies[-1].id) if studies else []
+        finally:
+            store.close()
+    if not studies:
+        raise MissingFileError(
+            f"there is no study under the name {instance.name!r}: begin one without "
+            "--resume"
+        )
+    newest = studies[-1]
+    if newest.fingerprint != fingerprint(order.command, environment):
+        parts = parts_of(order.command, environment)
+        differs = newest.parts and difference(newest.parts, parts)
+        raise StudyBroken(
+            f"study {newest.id} was made for another start of the server "
+            f"({differs or 'another command or other variables'}): make it the same, or "
+            "begin a new study without --resume"
+        )
+    return newest, trials

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median
 
 from hpuwatch.app.rules import shipped_rules
-from hpuwatch.app.tune_order import DEFAULT_KNOBS, Order, new_study
+from hpuwatch.app.tune_order import Order, new_study, study_to_resume
 from hpuwatch.clock import Clock
 from hpuwatch.errors import HpuwatchError
 from hpuwatch.load.endpoint import Endpoint
@@ -24,12 +25,21 @@ from hpuwatch.tune.trial import Trial
 def plan_text(
     order: Order, environment: Mapping[str, str], endpoint: Endpoint, clock: Clock
 ) -> str:
-    """Return the plan of a study and what it would cost in downtime."""
+    """Return the plan of a study, or of the rest of one, and what it costs in downtime.
+
+    Raises:
+        MissingFileError: there is no study to go on with.
+        StudyBroken: the study can't be continued.
+    """
+    done = 0
     study = new_study(order, environment, endpoint, clock)
+    if order.resume:
+        stored, trials = study_to_resume(order, environment)
+        done = sum(trial.state.judged for trial in trials)
+        study = replace(stored, trials=order.trials or stored.trials, url=endpoint.url)
+    left = max(0, study.trials - done)
     instance = Instance(order.settings.state_root(), order.settings.name)
-    knobs = choose_knobs(
-        order.knobs or DEFAULT_KNOBS, environment, strategy_of(environment)
-    )
+    knobs = choose_knobs(study.knobs, environment, strategy_of(environment))
     load = study.load
     last = "the best" if order.keep_best else "the original"
     end = (
@@ -45,17 +55,26 @@ def plan_text(
         f"Plan for {' '.join(study.command)}",
         f"  server     {study.url}, under the name {instance.name!r}",
         "  tuned      " + ", ".join(knob.variable for knob in knobs),
-        f"  starts     at most {study.trials}, the first on your own configuration; {end}",
+        f"  starts     {_starts(study, done, left)}; {end}",
         f"  each       drain, stop, start, ready, one pass thrown away, {load.windows} windows",
         f"  window     {window}",
-        f"  downtime   {_downtime(order, study, instance)}",
+        f"  downtime   {_downtime(left + order.serve, study, instance)}",
         "Nothing was changed.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _downtime(order: Order, study: Study, instance: Instance) -> str:
-    starts = study.trials + order.serve
+def _starts(study: Study, done: int, left: int) -> str:
+    if not done:
+        return f"at most {left}, the first on your own configuration"
+    if not left:
+        return f"none: all {done} of study {study.id} are finished, unless --trials allows more"
+    return f"at most {left} more: {done} of {study.trials} of study {study.id} are finished"
+
+
+def _downtime(starts: int, study: Study, instance: Instance) -> str:
+    if not starts:
+        return "none"
     seconds = _seconds_of_trials(study, instance)
     if seconds is not None:
         return (

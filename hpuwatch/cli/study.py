@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from hpuwatch.app.studies import StoredStudy
+    from hpuwatch.tune.objective import Verdict
 
 program = typer.Typer(
     help="List, show and export studies of tune.", no_args_is_help=True
@@ -66,10 +67,10 @@ def export(
     number: int | None = _NUMBER,
     name: str | None = _NAME,
     state_dir: str | None = _STATE_DIR,
-    form: str = typer.Option("json", "--format", help="json, csv or text"),
+    form: str = typer.Option("json", "--format", help="json, jsonl, csv or text"),
 ) -> None:
     """Write a study to stdout, for other programs."""
-    _check(form, "json", "csv", "text")
+    _check(form, "json", "jsonl", "csv", "text")
     sys.stdout.write(_rendered(_stored(name, state_dir, number), form))
 
 
@@ -89,16 +90,23 @@ def _stored(name: str | None, state_dir: str | None, number: int | None) -> Stor
 
 
 def _rendered(stored: StoredStudy, form: str) -> str:
-    from hpuwatch.app.studies import csv_of, document_of
+    from hpuwatch.app.studies import csv_of, document_of, trial_lines
     from hpuwatch.tune.report import study_text
 
     if form == "csv":
         return csv_of(stored)
+    if form == "jsonl":
+        return trial_lines(stored)
     if form == "json":
         return document_of(stored).model_dump_json(by_alias=True, indent=2) + "\n"
+    return study_text(stored.study, stored.trials, _reason(stored)) + "\n"
+
+
+def _reason(stored: StoredStudy) -> str:
     study = stored.study
-    state = "ended" if study.ended_at is not None else "unfinished"
-    return study_text(study, stored.trials, state) + "\n"
+    if study.ended_at is not None:
+        return study.reason
+    return f"{study.reason} It is unfinished: hpuwatch tune --resume goes on.".strip()
 
 
 def _summary(stored: StoredStudy) -> dict[str, object]:
@@ -108,6 +116,7 @@ def _summary(stored: StoredStudy) -> dict[str, object]:
         "study": stored.study.id,
         "trials": sum(trial.state.judged for trial in stored.trials),
         "ended": stored.study.ended_at is not None,
+        "reason": stored.study.reason,
         "best": verdict.best.number if verdict else None,
         "gain": verdict.gain if verdict else None,
         "command": " ".join(stored.study.command),
@@ -116,15 +125,19 @@ def _summary(stored: StoredStudy) -> dict[str, object]:
 
 def _line(stored: StoredStudy) -> tuple[str, ...]:
     row = _summary(stored)
-    gain = row["gain"]
-    best = (
-        f"trial {row['best']} ({gain * 100:+.1f} %)" if isinstance(gain, float) else "-"
-    )
     return (
         str(row["name"]),
         str(row["study"]),
         f"{row['trials']} of {stored.study.trials}",
         "ended" if row["ended"] else "unfinished",
-        best,
+        _best(stored.verdict),
         str(row["command"]),
     )
+
+
+def _best(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "nothing compared"
+    if verdict.best.is_baseline:
+        return "the original"
+    return f"trial {verdict.best.number} ({verdict.gain * 100:+.1f} %)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,7 +82,7 @@ _NoProgress = Annotated[
 ]
 
 
-def tune(  # noqa: PLR0917  the options of the verb, passed by name
+def tune(
     command: _Command = None,
     trials: _Trials = None,
     knobs: _Knobs = None,
@@ -165,7 +166,7 @@ def _carry_out(order: Order) -> int:
     if order.serve:
         _leave_running(tuning, result)
     if result.signal:
-        _say(f"go on with: {resume_command(order)}")
+        _say(f"go on with: {resume_command(order, os.environ)}")
         return 128 + result.signal
     if result.ending.error is not None:
         raise result.ending.error
@@ -177,7 +178,8 @@ def _print_result(result: Result) -> None:
 
     ending = result.ending
     print(study_text(result.study, ending.trials, ending.reason))
-    if result.env_file is not None:
+    verdict = result.verdict
+    if verdict is not None and not verdict.best.is_baseline:
         print(f"The best setting as an env file: {result.env_file}")
     sys.stdout.flush()
 
@@ -195,13 +197,20 @@ def _leave_running(tuning: Tuning, result: Result) -> None:
     )
 
 
-def resume_command(order: Order) -> str:
-    """Return the command line that goes on with a study; a key in it is masked.
+def resume_command(order: Order, environment: Mapping[str, str]) -> str:
+    """Return the command line that goes on with a study, in another shell too.
 
-    Knobs, load and seed are left out: a study has its own.
+    The variables that the study belongs to stand before it, but for secrets; a secret in
+    the command is masked.  Knobs, load and seed are left out: a study has its own.
     """
     from hpuwatch.parse.mask import mask
+    from hpuwatch.tune.study import server_variables
 
+    variables = [
+        f"{name}={shlex.quote(value)}"
+        for name, value in server_variables(environment).items()
+        if mask(f"{name}={value}") == f"{name}={value}"
+    ]
     words = ["hpuwatch", "tune", "--resume", "--name", order.settings.name]
     if order.trials is not None:
         words += ["--trials", str(order.trials)]
@@ -212,7 +221,8 @@ def resume_command(order: Order) -> str:
     if order.settings.state_dir is not None:
         words += ["--state-dir", str(order.settings.state_dir)]
     words += ["--keep-best"] * order.keep_best + ["--then", "stop"] * (not order.serve)
-    return mask(shlex.join([*words, "--", *order.command]))
+    typed = shlex.join([*words, "--", *order.command])
+    return mask(" ".join([*variables, typed]))
 
 
 def _say(text: str) -> None:

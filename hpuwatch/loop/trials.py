@@ -42,7 +42,7 @@ from hpuwatch.tune.trial import (
     Window,
 )
 
-SIMULATED_SECONDS = "hpuwatch_simulated_seconds_total"
+SIMULATED_SECONDS = "hpuwatch_simulated_busy_seconds_total"
 _LOOK_SECONDS = 0.1
 _SAMPLE_SECONDS = 0.25
 _DEATH_SECONDS = 5.0
@@ -268,9 +268,10 @@ class _Run:
         target = Target(endpoint, http.model_name(endpoint) or "")
         windows: list[Window] = []
         uses: list[float] = []
-        misses, preempted = 0, None
-        for number in range(plan.windows + 1):
-            doing = f"window {number} of {plan.windows}" if number else "warm pass"
+        misses, preempted, number = 0, None, 0
+        while number <= plan.windows or _wants_more(windows, plan):
+            whole = max(number, plan.windows)
+            doing = f"window {number} of {whole}" if number else "warm pass"
             self.runner.show(Glance(self.trial, doing))
             window = self._window(target, number, uses)
             if self.runner.stop.is_set():
@@ -281,6 +282,7 @@ class _Run:
                 windows.append(window)
             else:
                 misses, preempted = self._misses(), http.preemptions(endpoint)
+            number += 1
         after = http.preemptions(endpoint)
         known = after is not None and preempted is not None
         return Measurement(
@@ -342,6 +344,11 @@ class _Run:
             drain(self.runner.endpoint, self.runner.limits.drain_seconds, self.clock)
         stop_kept(self.kept, self.runner.limits.stop_seconds, self.clock)
         self.log.close()
+
+
+def _wants_more(windows: Sequence[Window], plan: LoadPlan) -> bool:
+    """Tell whether the planned windows differ so much that one more is worth its time."""
+    return len(windows) == plan.windows and Measurement(tuple(windows)).is_unsteady
 
 
 def drain(endpoint: Endpoint, seconds: float, clock: Clock) -> None:

@@ -3,6 +3,11 @@
 A step's time is that of the graphs that it runs, and a graph runs at its bucket's size: so
 padding costs time.  A shape that is not warm costs its compilation and its memory first,
 and each shape's first use is slower than later ones.
+
+Clients live in real time.  Where simulated time runs faster, a client that takes 10 ms to
+ask again would seem to think for seconds, the longer the busier the machine is.  So the
+engine holds its next step for a moment while requests are coming in, and while clients that
+got an answer have not asked again; simulated time stands still meanwhile.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ from hpuwatch.sim.truth import DeviceFull
 from hpuwatch.sim.warmup import WarmShapes
 
 _SLICE_SECONDS = 0.02  # real seconds that a row of equal steps may last
+_QUIET_SECONDS = 0.06  # real seconds without a request after which nobody is waited for
+_HOLD_SECONDS = 1.0  # the same, however many come
 _EAGER_FACTOR = 1.7
 
 
@@ -71,6 +78,11 @@ class Engine:
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._step_seconds = 0.01
+        self._busy_seconds = 0.0
+        self._came = asyncio.Event()
+        self._answered = 0  # clients that are expected to ask again
+        self._expects = True
+        self._holds = options.serving_speed > 1
 
     def submit(
         self,
@@ -94,6 +106,9 @@ class Engine:
         self.jobs[job.request] = job
         self.scheduler.add(job.request)
         self._work.set()
+        self._came.set()
+        self._answered = max(0, self._answered - 1)
+        self._expects = True
         return job
 
     def abort(self, reason: str = "abort") -> int:
@@ -124,7 +139,25 @@ class Engine:
                 self._work.clear()
                 await self._work.wait()
                 self._world.pace.pass_idle()
+                await self._let_in(burst=True)
             await self._step()
+            await self._let_in(burst=False)
+
+    async def _let_in(self, *, burst: bool) -> None:
+        """Hold until requests stop coming (a burst), or who got an answer has asked again.
+
+        Once somebody has not, nobody is expected to before the next request: a window of
+        load ends so, and each of its last answers would cost a hold.
+        """
+        now = asyncio.get_running_loop().time
+        until = now() + _HOLD_SECONDS
+        while self._holds and (burst or self._answered) and now() < until:
+            self._came.clear()
+            try:
+                await asyncio.wait_for(self._came.wait(), timeout=_QUIET_SECONDS)
+            except asyncio.TimeoutError:
+                self._answered, self._expects = 0, burst
+                return
 
     async def _step(self) -> None:
         pace = self._world.pace
@@ -145,6 +178,7 @@ class Engine:
             self.broken = "device"
             raise
         await pace.spend(seconds)
+        self._busy_seconds += seconds
         self._count_step(plan)
         followers = 0
         for request, tokens in self.scheduler.apply(plan):
@@ -244,6 +278,7 @@ class Engine:
     def _hand_over(self, job: Job, tokens: int) -> None:
         self.tally.generation_tokens += tokens
         if job.request.is_complete:
+            self._answered += self._expects
             self._finish(job, job.reason_at_end)
         elif job.streams:
             job.news.set()
@@ -282,4 +317,5 @@ class Engine:
             "num_requests_waiting": len(self.scheduler.waiting),
             "kv_cache_usage_perc": self.scheduler.usage,
             "simulated_seconds": self._world.pace.passed,
+            "busy_seconds": self._busy_seconds,
         }

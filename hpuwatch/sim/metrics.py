@@ -200,6 +200,11 @@ class _Page(Collector):
             "Simulated seconds since the server was started.",
             value=tally.gauges.get("simulated_seconds", 0.0),
         )
+        yield CounterMetricFamily(
+            "hpuwatch_simulated_busy_seconds",
+            "Simulated seconds that steps took; waiting for clients is left out.",
+            value=tally.gauges.get("busy_seconds", 0.0),
+        )
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(name, text, labels=list(self._labels))

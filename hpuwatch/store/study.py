@@ -5,6 +5,8 @@ Each step of a trial is one transaction, written before the step is taken: a tri
 outcome in one write.  So a study that was killed at any moment tells exactly what was
 going on.
 
+The files are readable by their owner only, since a command line says a lot even masked.
+
 The schema's number is ``user_version``.  Older files are migrated forward, step by step,
 after a copy was made beside them; a file of a newer hpuwatch is refused.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,10 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (study, number)
     );
     """,
+    """
+    ALTER TABLE studies ADD COLUMN reason TEXT NOT NULL DEFAULT '';
+    ALTER TABLE studies ADD COLUMN parts TEXT NOT NULL DEFAULT '{}';
+    """,
 )
 
 _OUTCOME = TypeAdapter(Outcome)
@@ -82,6 +88,8 @@ class StudyStore:
         """
         self.path = path
         where = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+        if not read_only:
+            _make_private(path)
         try:
             self._db = sqlite3.connect(where, uri=True, isolation_level=None)
         except sqlite3.Error as error:
@@ -126,7 +134,9 @@ class StudyStore:
     def _migrate(self, migrations: Sequence[str]) -> None:
         version = self._version
         if 0 < version < len(migrations):
-            copy = sqlite3.connect(f"{self.path}.v{version}")
+            beside = self.path.with_name(f"{self.path.name}.v{version}")
+            _make_private(beside)
+            copy = sqlite3.connect(beside)
             self._db.backup(copy)
             copy.close()
         for number, script in enumerate(migrations[version:], start=version + 1):
@@ -149,7 +159,7 @@ class StudyStore:
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO studies (created_at, fingerprint, command, knobs, seed, "
-                "trials, load, url) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "trials, load, url, parts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     study.created_at,
                     study.fingerprint,
@@ -159,6 +169,7 @@ class StudyStore:
                     study.trials,
                     _LOAD.dump_json(study.load).decode(),
                     study.url,
+                    json.dumps(dict(study.parts)),
                 ),
             )
             number = db.execute("SELECT last_insert_rowid()").fetchone()[0]
@@ -168,14 +179,18 @@ class StudyStore:
         """Allow a study more (or fewer) trials, and take it up again."""
         with self._transaction() as db:
             db.execute(
-                "UPDATE studies SET trials = ?, ended_at = NULL WHERE id = ?",
+                "UPDATE studies SET trials = ?, ended_at = NULL, reason = '' "
+                "WHERE id = ?",
                 (trials, study),
             )
 
-    def end(self, study: int, at: float) -> None:
-        """Note that a study has come to its end."""
+    def end(self, study: int, at: float | None, reason: str = "") -> None:
+        """Note why a study has come to its end, or (``at`` None) was interrupted."""
         with self._transaction() as db:
-            db.execute("UPDATE studies SET ended_at = ? WHERE id = ?", (at, study))
+            db.execute(
+                "UPDATE studies SET ended_at = ?, reason = ? WHERE id = ?",
+                (at, reason, study),
+            )
 
     def studies(self) -> list[Study]:
         """Return all studies, oldest first."""
@@ -262,6 +277,8 @@ class StudyStore:
                 load=_LOAD.validate_json(row["load"]),
                 url=row["url"],
                 ended_at=row["ended_at"],
+                reason=row["reason"],
+                parts=json.loads(row["parts"]),
             )
 
     def _trial(self, row: sqlite3.Row) -> Trial:
@@ -286,3 +303,13 @@ class StudyStore:
                 f"{self.path}: {what} can't be read ({type(error).__name__}): "
                 "move the file away to begin anew"
             ) from error
+
+
+def _make_private(path: Path) -> None:
+    """Make a file that only its owner can read; what is there already becomes one.
+
+    What can't be done is told by the opening that follows.
+    """
+    with suppress(OSError):
+        path.touch(mode=0o600)
+        path.chmod(0o600)

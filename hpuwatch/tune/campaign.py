@@ -8,18 +8,22 @@ killed one goes on from the journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from hpuwatch.clock import Clock
-from hpuwatch.errors import HpuwatchError, RuntimeBootError
+from hpuwatch.errors import ConfigError, HpuwatchError, RuntimeBootError
 from hpuwatch.tune.designer import Designer
 from hpuwatch.tune.knobs import check_release, choose_knobs, strategy_of
 from hpuwatch.tune.predict import calibrate
+from hpuwatch.tune.report import nothing_compared
 from hpuwatch.tune.space import Space
 from hpuwatch.tune.study import Proposal, Study, propose
 from hpuwatch.tune.trial import Outcome, Trial, TrialState
+
+EXHAUSTED = "The search ended early: only settings already tried were proposed."
+INTERRUPTED = "The search was interrupted."
 
 
 class Evaluator(Protocol):
@@ -56,9 +60,9 @@ class Ending:
 
     Attributes:
         trials: all of the study, interrupted ones too.
-        reason: one sentence.
+        reason: one sentence, with a capital and a full stop.
         interrupted: somebody stopped it, so that it may go on later.
-        error: why it can't go on, None where it came to a good end.
+        error: what was no good end: it can't go on, or no trial beside the baseline counted.
     """
 
     trials: tuple[Trial, ...]
@@ -97,17 +101,17 @@ class Campaign:
             trials = self.journal.trials(self.study.id)
             reason = self._end_of(trials)
             if reason is not None:
-                return Ending(tuple(trials), reason)
+                return _ended(trials, reason)
             try:
                 proposal = self.next_proposal(trials)
             except HpuwatchError as error:
-                return Ending(tuple(trials), str(error), error=error)
+                return Ending(tuple(trials), _sentence(str(error)), error=error)
             if proposal is None:
-                return Ending(tuple(trials), "nothing new is worth a restart")
+                return _ended(trials, EXHAUSTED)
             trial = self._carry_out(proposal, len(trials))
             if trial.state is TrialState.INTERRUPTED:
                 after = self.journal.trials(self.study.id)
-                return Ending(tuple(after), "interrupted", interrupted=True)
+                return Ending(tuple(after), INTERRUPTED, interrupted=True)
 
     def next_proposal(self, trials: list[Trial]) -> Proposal | None:
         """Return what to try next, the baseline first; None when nothing is left.
@@ -135,16 +139,16 @@ class Campaign:
             cause = trial.outcome.cause if trial.outcome else ""
             if trial.is_baseline and trial.state is not TrialState.OK:
                 raise RuntimeBootError(
-                    f"your own configuration failed as the baseline ({cause}): "
-                    "mend it and begin a new study, nothing was tuned"
+                    f"your own configuration failed as the baseline, so nothing was "
+                    f"tuned: {cause}"
                 )
             if trial.state is TrialState.SETTING_NOT_ARRIVED:
                 return (
-                    f"a setting did not arrive ({cause}): something in the command sets "
-                    "it again, or doesn't pass it on, so no trial would count"
+                    f"The search ended early: a setting did not arrive ({cause}). "
+                    "Something in the command sets it again, or doesn't pass it on."
                 )
         if len(judged) >= self.study.trials:
-            return f"all {self.study.trials} starts of the budget were used"
+            return f"All {self.study.trials} starts of the budget were used."
         return None
 
     def _carry_out(self, proposal: Proposal, number: int) -> Trial:
@@ -158,3 +162,19 @@ class Campaign:
         done = self.journal.trials(study)[number]
         self.tell(done)
         return done
+
+
+def _ended(trials: Sequence[Trial], reason: str) -> Ending:
+    """Return the end of a search; with an error where it tried settings and none counted."""
+    tried = [trial for trial in trials if trial.state.judged and not trial.is_baseline]
+    error: HpuwatchError | None = None
+    if tried and not any(trial.state is TrialState.OK for trial in tried):
+        lost = any(trial.state is TrialState.SETTING_NOT_ARRIVED for trial in tried)
+        kind = ConfigError if lost else RuntimeBootError
+        said = nothing_compared(trials).rstrip(".")
+        error = kind(f"{said[0].lower()}{said[1:]}: see the trials above")
+    return Ending(tuple(trials), reason, error=error)
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from hpuwatch.advise.causes import UNKNOWN, code_of, described, root_fault
+from hpuwatch.advise.causes import code_of, described, root_fault
 from hpuwatch.advise.figures import reserve_of, tightest
 from hpuwatch.advise.proposal import activation_allowance_bytes
 from hpuwatch.life.phases import Phase
@@ -23,6 +23,14 @@ OTHER = "other"
 
 _LEGACY_NAMES = {"exponential_bucketing": "exp", "linear_bucketing": "lin"}
 _LOADING = (Phase.STOPPED, Phase.STARTING, Phase.LOADING)
+_WHILE = {
+    Phase.STARTING: "while starting",
+    Phase.LOADING: "while weights loaded",
+    Phase.SIZING: "while memory was sized",
+    Phase.WARMING: "in warm-up",
+    Phase.READY: "while serving",
+}
+_LONGEST_CAUSE = 300
 
 
 def facts_of(start: Start) -> Facts:
@@ -77,7 +85,7 @@ def failure_of(
     fault = root_fault(start)
     phase = fault.phase if fault else _last_living(start)
     state = otherwise or _by_phase(phase)
-    if fault and code_of(fault).endswith("-oom"):
+    if fault and _is_memory(fault):
         state = TrialState.OUT_OF_MEMORY
     cause = f"{how}: {describe(fault)}" if fault else how
     return Outcome(state, cause, phase.value, facts_of(start))
@@ -85,13 +93,30 @@ def failure_of(
 
 def describe(fault: Fault) -> str:
     """Return a fault in a few words: what, where, how much."""
-    named = fault.name.replace("_", " ") if fault.name != UNKNOWN else described(fault)
-    words = [named, f"in phase {fault.phase.value}"]
+    what = "device memory ran out" if _is_memory(fault) else described(fault)
+    where = _WHILE.get(fault.phase, f"while {fault.phase.value}")
+    words = [what[:_LONGEST_CAUSE], where]
     if fault.at:
         words.append(f"at {fault.at}")
     if fault.wanted:
         words.append(f"({fault.wanted.printed} wanted)")
     return " ".join(words)
+
+
+def _is_memory(fault: Fault) -> bool:
+    return code_of(fault).endswith("-oom")
+
+
+def wanted_bytes(facts: Facts) -> int:
+    """Return what a log shows that its reserve should hold: graphs and the allowance."""
+    return sum(facts.graph_bytes.values()) + facts.allowance_bytes
+
+
+def reserve_is_short(facts: Facts) -> bool:
+    """Tell whether a log shows a reserve that is smaller than what it should hold."""
+    return bool(facts.reserve_bytes) and wanted_bytes(facts) > (
+        facts.reserve_bytes or 0
+    )
 
 
 def shows_reserve_too_small(outcome: Outcome) -> bool:

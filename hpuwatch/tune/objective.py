@@ -1,9 +1,10 @@
 """Which trial is best: output tokens per second under the fixed load, without errors.
 
-A trial's score is the mean of its windows.  Trials whose scores differ by less than the
+A trial's score is the median of its windows.  Trials whose scores differ by less than the
 noise (the spread of their windows, one per cent at least) tie, and a tie goes to the trial
 that deviates least from the operator's own configuration: the baseline first, then the
-largest reserve.  So nothing is changed for a gain that nobody could measure again.
+largest reserve.  So nothing is changed for a gain that nobody could measure again.  Without
+two trials that were measured there is no verdict: nothing was compared.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ class Verdict:
         best: the chosen trial; the baseline itself where nothing did better.
         gain: the best score over the baseline's, as a ratio less one.
         within_noise: the difference is smaller than the spread of the windows.
+        ties: the trials that the noise doesn't tell from the fastest, by number.
     """
 
     baseline: Trial
     best: Trial
     gain: float
     within_noise: bool
+    ties: tuple[int, ...] = ()
 
 
 def score(trial: Trial) -> float | None:
@@ -50,10 +53,10 @@ def noise(one: Trial, other: Trial) -> float:
 
 
 def judge(trials: Sequence[Trial]) -> Verdict | None:
-    """Return the verdict over all trials, None without a measured baseline."""
+    """Return the verdict, None where nothing was measured to compare the baseline with."""
     good = [(trial, found) for trial in trials if (found := score(trial)) is not None]
     baseline = next((pair for pair in good if pair[0].is_baseline), None)
-    if baseline is None:
+    if baseline is None or all(trial.is_baseline for trial, _ in good):
         return None
     top, top_score = max(good, key=lambda pair: pair[1])
     ties = [trial for trial, found in good if top_score - found <= noise(trial, top)]
@@ -67,6 +70,7 @@ def judge(trials: Sequence[Trial]) -> Verdict | None:
         best,
         gain,
         within_noise=not _beats(best, baseline[0]),
+        ties=tuple(sorted(trial.number for trial in ties)),
     )
 
 

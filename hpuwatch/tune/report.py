@@ -6,27 +6,34 @@ Simulated figures say so in every form.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from hpuwatch.tune.facts import RESERVE
-from hpuwatch.tune.objective import Verdict, judge, noise, score
+from hpuwatch.tune.facts import RESERVE, reserve_is_short, wanted_bytes
+from hpuwatch.tune.objective import Verdict, judge, score
 from hpuwatch.tune.study import Study
-from hpuwatch.tune.trial import Measurement, Trial
+from hpuwatch.tune.trial import UNSTEADY, Measurement, Trial
 from hpuwatch.units import format_bytes
 
 Table = list[tuple[str, ...]]
 DASH = "-"
+RESERVE_KNOB = "reserve"
+
+
+def _relative(before: float, after: float) -> str:
+    return f"{(after / before - 1) * 100:+.1f} %" if before else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A figure of the table: its name, where it comes from, how it is printed."""
+    """A figure of the table: its name, where it comes from, how it and its change show."""
 
     name: str
     read: Callable[[Trial], float | None]
     show: Callable[[float], str]
+    change: Callable[[float, float], str] = _relative
 
 
 def _from_windows(figure: str) -> Callable[[Trial], float | None]:
@@ -51,6 +58,16 @@ def _percent(ratio: float) -> str:
     return f"{ratio * 100:.0f} %"
 
 
+def _points(before: float, after: float) -> str:
+    """Return the change of a share, which would be a per cent of per cents otherwise."""
+    return f"{(after - before) * 100:+.0f} points"
+
+
+def _untold(_before: float, _after: float) -> str:
+    """Return nothing: a setting is no result."""
+    return ""
+
+
 def _graphs(trial: Trial) -> float | None:
     graphs = trial.facts.graph_bytes
     return sum(graphs.values()) if graphs else None
@@ -69,9 +86,19 @@ _ROWS = (
     _Row("ITL p99", _from_windows("itl_p99_seconds"), _seconds),
     _Row("errors", _from_measurement(lambda found: found.errors), _count),
     _Row("preemptions", _from_measurement(lambda found: found.preemptions), _count),
-    _Row("KV use, peak", _from_measurement(lambda found: found.kv_use_peak), _percent),
+    _Row(
+        "KV use, peak",
+        _from_measurement(lambda found: found.kv_use_peak),
+        _percent,
+        _points,
+    ),
     _Row("bucket misses", _from_measurement(lambda found: found.bucket_misses), _count),
-    _Row(RESERVE, lambda trial: trial.facts.reserve_ratio, lambda ratio: f"{ratio:g}"),
+    _Row(
+        RESERVE,
+        lambda trial: trial.facts.reserve_ratio,
+        lambda ratio: f"{ratio:g}",
+        _untold,
+    ),
     _Row("graph reserve", lambda trial: trial.facts.reserve_bytes, format_bytes),
     _Row("graph memory used", _graphs, format_bytes),
     _Row("KV cache", lambda trial: trial.facts.kv_bytes, format_bytes),
@@ -91,64 +118,131 @@ def before_and_after(verdict: Verdict) -> Table:
         shown = [
             DASH if value is None else row.show(value) for value in (before, after)
         ]
-        table.append((row.name, *shown, _change(before, after)))
+        differ = before is not None and after is not None and before != after
+        change = row.change(before or 0, after or 0) if differ else ""
+        table.append((row.name, *shown, change))
     names = dict.fromkeys(name for name in verdict.best.settings if name != RESERVE)
     table += [(name, "(as it was)", verdict.best.settings[name], "") for name in names]
     return table
 
 
-def _change(before: float | None, after: float | None) -> str:
-    if not before or after is None or before == after:
-        return ""
-    return f"{(after / before - 1) * 100:+.1f} %"
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """Return the verdict in a sentence or two."""
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """Return the verdict in a sentence, and in more what it rests on."""
     baseline, best = verdict.baseline, verdict.best
-    windows = len(baseline.measurement.windows) if baseline.measurement else 0
     if best.is_baseline:
-        return (
+        text = (
             "No setting did better than the original configuration beyond the noise: "
-            "change nothing." + _plenty(baseline)
+            "change nothing."
         )
-    text = (
-        f"{verdict.gain * 100:+.1f} % output tokens/s with trial {best.number}, by "
-        f"{windows} window{'s' * (windows != 1)} of each."
+    else:
+        text = (
+            f"Best: trial {best.number} ({settings_text(best)}), "
+            f"{verdict.gain * 100:+.1f} % output tokens/s, {_windows(baseline, best)}."
+        )
+    more = (_ties(verdict), _unsteady(baseline, best), _plenty(verdict))
+    return [text, *filter(None, more)]
+
+
+def _windows(baseline: Trial, best: Trial) -> str:
+    before, after = (
+        len(trial.measurement.windows) if trial.measurement else 0
+        for trial in (baseline, best)
     )
-    if verdict.within_noise:
-        spread = noise(best, baseline)
-        text += f" That is within noise: windows differ by up to {spread:.4g} tokens/s."
-    return text
+    if before != after:
+        return f"by {after} windows against {before}"
+    return f"by {before} window{'s' * (before != 1)} of each"
 
 
-def _plenty(baseline: Trial) -> str:
+def _ties(verdict: Verdict) -> str:
+    """Return why the chosen trial needn't have the highest figure."""
+    if len(verdict.ties) < 2:
+        return ""
+    best = verdict.best
+    why = (
+        "which is your own configuration"
+        if best.is_baseline
+        else "which deviates least from your own configuration"
+    )
+    return (
+        f"Trials {_listed(verdict.ties)} tie within the noise, so it is trial "
+        f"{best.number}, {why}."
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _unsteady(baseline: Trial, best: Trial) -> str:
+    """Return a warning where a figure that the verdict rests on is hardly one."""
+    both = dict.fromkeys(trial.number for trial in (baseline, best) if _remark(trial))
+    if not both:
+        return ""
+    whose = f"trial{'s' * (len(both) > 1)} {_listed(list(both))}"
+    return (
+        f"The windows of {whose} differ by more than {UNSTEADY * 100:.0f} %: measure "
+        "again when nothing else runs, or with longer windows (--load requests=N)."
+    )
+
+
+def _plenty(verdict: Verdict) -> str:
     """Return why more KV cache could not help, where the load didn't need it."""
-    found = baseline.measurement
-    if found is None or not found.kv_was_plenty:
+    found = verdict.baseline.measurement
+    if not verdict.best.is_baseline or found is None or not found.kv_was_plenty:
         return ""
     return (
-        f" Under this load the KV cache was never short (its use peaked at "
+        f"Under this load the KV cache was never short (its use peaked at "
         f"{(found.kv_use_peak or 0) * 100:.0f} %), so a larger one could not help: if your "
         "traffic is heavier, say so with --load."
     )
 
 
-def study_text(study: Study, trials: Sequence[Trial], state: str) -> str:
-    """Return a whole study: its trials, the table of before and after, the verdict."""
+def nothing_compared(trials: Sequence[Trial]) -> str:
+    """Return how it came that there is no verdict, in a sentence."""
+    tried = [trial for trial in trials if not trial.is_baseline]
+    if not any(score(trial) is not None for trial in trials if trial.is_baseline):
+        return "Nothing was compared: your own configuration was not measured."
+    if not tried:
+        return "Nothing was compared: no other setting was tried."
+    states = Counter(trial.state.value for trial in tried)
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    return (
+        f"Nothing was compared: 0 of {len(tried)} trial{'s' * (len(tried) != 1)} "
+        f"counted ({counts})."
+    )
+
+
+def study_text(study: Study, trials: Sequence[Trial], reason: str) -> str:
+    """Return a whole study: the verdict, why it ended, its trials, before and after."""
     origin = " (SIMULATED)" if is_simulated(trials) else ""
-    parts = [f"Study {study.id}{origin}: {state}.", align(trial_table(trials), "  ")]
     verdict = judge(trials)
-    if verdict is not None:
+    said = verdict_lines(verdict) if verdict else [nothing_compared(trials)]
+    head = [f"Study {study.id}{origin}", *said, reason]
+    if RESERVE_KNOB in study.knobs:
+        head.append(_short_reserve(trials))
+    parts = ["\n".join(filter(None, head)), align(trial_table(trials), "  ")]
+    if verdict is not None and not verdict.best.is_baseline:
         parts.append(f"Before and after{origin}:")
         parts.append(align(before_and_after(verdict), "  "))
-        parts.append(verdict_text(verdict))
     return "\n\n".join(parts)
+
+
+def _short_reserve(trials: Sequence[Trial]) -> str:
+    """Return why reserves above the operator's own were tried, where they were."""
+    own = next((trial.facts for trial in trials if trial.is_baseline), None)
+    if own is None or not reserve_is_short(own):
+        return ""
+    return (
+        f"Your own reserve ({format_bytes(own.reserve_bytes or 0)}) is less than graphs and "
+        f"the allowance for activations want by its log "
+        f"({format_bytes(wanted_bytes(own))}): larger ones were allowed too."
+    )
 
 
 def trial_table(trials: Iterable[Trial]) -> Table:
     """Return one row for each trial, failures with their cause; a heading comes first."""
-    table: Table = [("trial", "settings", "outcome", "tokens/s", "KV blocks", "cause")]
+    table: Table = [_HEADING]
     for trial in trials:
         rate = score(trial)
         blocks = trial.facts.kv_blocks
@@ -158,11 +252,30 @@ def trial_table(trials: Iterable[Trial]) -> Table:
                 settings_text(trial),
                 trial.state.value,
                 DASH if rate is None else f"{rate:,.1f}",
+                _plus_minus(trial.measurement),
                 DASH if blocks is None else f"{blocks:,}",
-                trial.outcome.cause if trial.outcome else "",
+                _remark(trial),
             )
         )
     return table
+
+
+_HEADING = ("trial", "settings", "outcome", "tokens/s", "±", "KV blocks", "remark")
+
+
+def _plus_minus(found: Measurement | None) -> str:
+    """Return half of what the windows differ by; a single window tells nothing of it."""
+    if found is None or len(found.windows) < 2:
+        return DASH
+    return f"{found.spread / 2:,.1f}"
+
+
+def _remark(trial: Trial) -> str:
+    found = trial.measurement
+    if found is not None and found.is_unsteady:
+        share = found.spread / (found.tokens_per_second or 1)
+        return f"unsteady: windows differ by {share * 100:.0f} %"
+    return trial.outcome.cause if trial.outcome else ""
 
 
 def settings_text(trial: Trial) -> str:
@@ -192,7 +305,7 @@ def env_text(study: Study, verdict: Verdict, now: float) -> str:
     lines = [
         f"# hpuwatch tune, study {study.id}, {day} ({origin})",
         f"# model {facts.model or 'unknown'}, release {facts.release or 'unknown'}",
-        f"# {verdict_text(verdict)}",
+        f"# {verdict_lines(verdict)[0]}",
         f"# before {score(verdict.baseline):.1f}, after {score(best):.1f} output tokens/s",
         *(f"{name}={value}" for name, value in best.settings.items()),
     ]

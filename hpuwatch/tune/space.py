@@ -1,8 +1,10 @@
 """The search space in physical coordinates, and the way back to legal settings.
 
 The reserve is searched as *slack*: reserved bytes over the bytes that graphs are known to
-need (1.05 to what the operator reserves now, at least 2).  In this coordinate the optimum
-of any model and card lies near the same place, and running out of memory has one edge.
+need, from 1.05 to what the operator reserves now.  Only where the log shows that to be too
+little (graphs and the allowance for activations exceed it), the search goes on to 1.3 times
+what they need.  In this coordinate the optimum of any model and card lies near the same
+place, and running out of memory has one edge.
 Steps go along a ladder of legal values.  The ratio is rounded up to a thousandth, so that
 rounding never takes from what graphs need.
 
@@ -17,13 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpuwatch.tune.axes import Axis, Choice, Coordinate, Ladder, Point, Stretch
-from hpuwatch.tune.facts import RESERVE, STRATEGY
+from hpuwatch.tune.facts import RESERVE, STRATEGY, reserve_is_short, wanted_bytes
 from hpuwatch.tune.knobs import Knob
 from hpuwatch.tune.predict import Forecast
 
 LEAST_SLACK = 1.05
 GUESSED_SLACK = 1.3
-WIDEST_SLACK = 2.0
+_NARROWEST = 1.01  # an axis needs two ends, even where nothing lies between them
 RATIO_STEP = 0.001
 LARGEST_RATIO = 0.9
 SAME_KV = 0.005
@@ -44,8 +46,9 @@ class Space:
 
     def _axis(self, knob: Knob) -> Axis:
         if knob.variable == RESERVE:
-            now = self._slack({})
-            return Stretch(knob.name, LEAST_SLACK, max(WIDEST_SLACK, now))
+            need = max(1, self.forecast.predict({}).need_bytes)
+            most = self.largest_ratio * self.forecast.usable_bytes / need
+            return Stretch(knob.name, LEAST_SLACK, max(LEAST_SLACK * _NARROWEST, most))
         values = self._values(knob)
         kind = Choice if knob.variable == STRATEGY else Ladder
         return kind(knob.name, values)
@@ -82,11 +85,21 @@ class Space:
             settings[RESERVE] = self._ratio(slack, settings)
         return settings
 
+    @property
+    def largest_ratio(self) -> float:
+        """Return the largest reserve worth trying: the operator's own, if it suffices."""
+        facts = self.forecast.baseline
+        own = self.forecast.ratio_of({})
+        if not reserve_is_short(facts):
+            return own
+        wanted = GUESSED_SLACK * wanted_bytes(facts) / self.forecast.usable_bytes
+        return max(own, min(_rounded_up(wanted), LARGEST_RATIO))
+
     def _ratio(self, slack: float, others: Mapping[str, str]) -> str:
         need = self.forecast.predict(others).need_bytes
-        ratio = slack * need / self.forecast.usable_bytes
-        steps = math.ceil(round(ratio / RATIO_STEP, 6))
-        return f"{min(max(steps, 1) * RATIO_STEP, LARGEST_RATIO):.3f}"
+        ratio = _rounded_up(slack * need / self.forecast.usable_bytes)
+        most = self.largest_ratio
+        return f"{ratio:.3f}" if ratio < most else f"{most:g}"
 
     def point_of(self, settings: Mapping[str, str]) -> Point:
         """Return where settings lie, on the edge when they are out of bounds."""
@@ -145,3 +158,7 @@ class Space:
             else coordinate
             for knob, coordinate in zip(self.knobs, own, strict=True)
         )
+
+
+def _rounded_up(ratio: float) -> float:
+    return max(1, math.ceil(round(ratio / RATIO_STEP, 6))) * RATIO_STEP

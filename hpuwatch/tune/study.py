@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from hpuwatch.tune.axes import Point, Told
 from hpuwatch.tune.designer import Designer, RandomDesigner
+from hpuwatch.tune.facts import tunable
 from hpuwatch.tune.objective import score
 from hpuwatch.tune.space import Space
 from hpuwatch.tune.trial import LoadPlan, Trial
@@ -21,6 +22,7 @@ BASELINE = "baseline"
 FIRST_GUESS = "first guess"
 DESIGNER = "designer"
 RANDOM = "random"
+COMMAND = "command"
 
 _DESIGNER_ATTEMPTS = 8
 _RANDOM_ATTEMPTS = 64
@@ -35,12 +37,15 @@ class Study:
     Attributes:
         id: its number in the store, 0 before it is stored.
         fingerprint: of command and environment; a study belongs to one.
+        parts: what the fingerprint is made of, by name: ``command`` and each variable, as
+            digests; only what may be tuned is kept as it was set.
         command: for people, with secrets masked.
         knobs: as asked for on the command line.
         seed: makes its suggestions repeatable.
         trials: starts of the server that it may cost, the baseline included.
         url: where the server listens.
         ended_at: when it came to its end, None while it may go on.
+        reason: why it came to its end, or was interrupted; a sentence.
     """
 
     fingerprint: str
@@ -53,6 +58,8 @@ class Study:
     created_at: float
     id: int = 0
     ended_at: float | None = None
+    reason: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +70,52 @@ class Proposal:
     origin: str = BASELINE
 
 
-def fingerprint(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return a digest of what decides how the server runs: argv and its variables."""
-    words = [*command, ""]
-    words += [
-        f"{name}={environment[name]}"
+def server_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that decide how the server runs, by name in order."""
+    return {
+        name: environment[name]
         for name in sorted(environment)
         if name.startswith(_SERVER_VARIABLES)
-    ]
+    }
+
+
+def fingerprint(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return a digest of what decides how the server runs: argv and its variables."""
+    variables = server_variables(environment).items()
+    return _digest(*command, "", *(f"{name}={value}" for name, value in variables))
+
+
+def parts_of(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Return what a fingerprint is made of, without a value that may be a secret."""
+    return {COMMAND: _digest(*command)} | {
+        name: value if tunable(name) else _digest(name, value)
+        for name, value in server_variables(environment).items()
+    }
+
+
+def difference(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return in words how the parts of two fingerprints differ; empty if they don't."""
+    words = []
+    for name in dict.fromkeys((*then, *now)):
+        before, after = then.get(name), now.get(name)
+        if before == after:
+            continue
+        if name == COMMAND:
+            words.append("the command is another")
+        elif after is None:
+            words.append(f"{name} is not set now")
+        elif before is None:
+            words.append(f"{name} was not set then")
+        elif tunable(name):
+            words.append(f"{name} was {before} and is {after} now")
+        else:
+            words.append(f"{name} has another value now")
+    return ", ".join(words)
+
+
+def _digest(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode(errors="replace")).hexdigest()[:16]
 
 

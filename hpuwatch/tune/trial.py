@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from statistics import fmean
+from statistics import fmean, median
 
 from hpuwatch.advise.figures import PLENTY
+
+UNSTEADY = 0.1
+"""A spread of the windows above this share of their median is worth one more window."""
 
 
 class TrialState(str, Enum):
@@ -46,7 +49,8 @@ class LoadPlan:
         requests: requests of one window.
         prompt_tokens: length of a prompt, about.
         output_tokens: tokens that each request generates, exactly.
-        windows: measured windows; one more is run first and thrown away.
+        windows: measured windows; one more is run first and thrown away, and one more at
+            the end where they differ much.
         window_limit_seconds: a window that takes longer has failed.
         seed: chooses the prompts.
     """
@@ -122,14 +126,19 @@ class Measurement:
 
     @property
     def tokens_per_second(self) -> float:
-        """Return the mean of the windows."""
-        return fmean(window.tokens_per_second for window in self.windows)
+        """Return the median of the windows: of two their mean, of three the middle one."""
+        return median(window.tokens_per_second for window in self.windows)
 
     @property
     def spread(self) -> float:
         """Return how far the windows lie apart, in tokens per second."""
         rates = [window.tokens_per_second for window in self.windows]
         return max(rates) - min(rates)
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Tell whether the windows differ so much that their middle says little."""
+        return self.spread > UNSTEADY * self.tokens_per_second
 
     @property
     def errors(self) -> int:

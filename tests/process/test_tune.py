@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sqlite3
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -167,7 +168,7 @@ def test_a_server_that_was_taken_over_for_nothing_is_given_back(bench: Bench) ->
     before = first.facts.server
     (bench.state / "default" / "study.sqlite").write_bytes(b"no study at all " * 99)
     again = bench.tune("--trials", "2", "--load", LIGHT)
-    assert again.wait() == 65
+    assert again.wait() == 78
     assert "can't be used as a study" in again.err
     assert bench.is_served()
     assert again.facts.server != before
@@ -213,8 +214,14 @@ def test_sigterm_stops_the_trial_and_starts_the_original_again(bench: Bench) -> 
     tune.ask(signal.SIGTERM)
     assert tune.wait() == 128 + signal.SIGTERM
     assert bench.states() == ["ok", "interrupted"]
-    assert "go on with: hpuwatch tune --resume --name default --trials 3" in tune.err
-    assert "--load" not in tune.err.rpartition("go on with")[2]
+    command = tune.err.rpartition("go on with: ")[2]
+    # With what the study belongs to in front, so that it works in another shell too.
+    assert f"{RESERVE}=0.4 hpuwatch tune --resume --name default --trials 3" in command
+    assert "--load" not in command
+    shown = tune.out.decode()
+    assert "Nothing was compared: 0 of 1 trial counted (1 interrupted)." in shown
+    assert "The search was interrupted. It is unfinished" in bench.study("show")
+    assert not (bench.state / "default" / "best.env").exists()
     assert "on its original configuration" in tune.out.decode()
     assert bench.is_served()
 
@@ -233,7 +240,7 @@ def test_a_failed_trial_is_a_state_with_a_cause_and_no_score(bench: Bench) -> No
         *("--trials", "3", "--then", "stop", "--load", LIGHT),
         server=wrapped(bench, code),
     )
-    assert tune.wait() == 0, tune.err
+    assert tune.wait() == 69, tune.err
     first, *others = bench.trials()
     assert first["state"] == "ok"
     for trial in others:
@@ -242,7 +249,8 @@ def test_a_failed_trial_is_a_state_with_a_cause_and_no_score(bench: Bench) -> No
         assert isinstance(outcome, dict)
         assert "exit code 3" in outcome["cause"]
         assert outcome["measurement"] is None
-    assert "change nothing" in tune.out.decode()
+    assert "change nothing" not in tune.out.decode()
+    assert "0 of 2 trials counted (2 not_ready)" in tune.out.decode()
 
 
 def test_memory_that_runs_out_raises_what_is_tried_next(bench: Bench) -> None:
@@ -275,10 +283,42 @@ def test_memory_that_runs_out_raises_what_is_tried_next(bench: Bench) -> None:
 def test_a_server_that_stands_still_has_failed_and_does_not_stay(bench: Bench) -> None:
     code = "print('INFO 11-30 10:00:00 [x.py:1] hello'); import time; time.sleep(600)"
     tune = bench.tune("--no-progress", "1", server=wrapped(bench, code))
-    assert tune.wait() == 70
+    assert tune.wait() == 69
     assert "no word for 1 s" in tune.err
     facts = read_facts(bench.state / "default" / "trials" / "1" / "trial-0" / "facts")
     assert not facts.server_alive()
+
+
+UNSTEADY = """
+import itertools, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+count = itertools.count()
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def do_POST(self):
+        time.sleep(0.6 if next(count) in (4, 5) else 0.05)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'data: {"choices": [{"text": " a"}]}\\n\\n' * 4)
+        self.wfile.write(b'data: [DONE]\\n\\n')
+server = ThreadingHTTPServer(('127.0.0.1', int(sys.argv[-1])), Handler)
+print('(APIServer pid=7) INFO:     Application startup complete.')
+server.serve_forever()
+"""
+
+
+def test_windows_that_differ_much_get_one_more(bench: Bench) -> None:
+    # The first two requests are the warm pass; of two windows the second is slow.
+    server = [*PLAIN_PYTHON, UNSTEADY, "--port", str(bench.port)]
+    tune = bench.tune("--load", LIGHT, "--then", "stop", server=server)
+    assert tune.wait() == 78  # its log shows no memory to tune
+    (trial,) = bench.trials()
+    outcome = trial["outcome"]
+    assert isinstance(outcome, dict)
+    assert len(outcome["measurement"]["windows"]) == 3
+    assert "unsteady: windows differ by" in bench.study("show")
 
 
 REFUSING = """
@@ -299,7 +339,7 @@ server.serve_forever()
 def test_a_server_that_refuses_the_load_has_failed(bench: Bench) -> None:
     server = [*PLAIN_PYTHON, REFUSING, "--port", str(bench.port)]
     tune = bench.tune("--load", LIGHT, server=server)
-    assert tune.wait() == 70
+    assert tune.wait() == 69
     assert "the load failed (HTTP 500" in tune.err
     assert [trial["state"] for trial in bench.trials()] == ["load_failed"]
 
@@ -310,21 +350,39 @@ def test_a_setting_that_is_overruled_ends_the_study(bench: Bench) -> None:
         *("--trials", "5", "--then", "stop", "--load", LIGHT),
         server=wrapped(bench, code),
     )
-    assert tune.wait() == 0, tune.err
+    assert tune.wait() == 78
     trials = bench.trials()
     assert [t["state"] for t in trials] == ["ok", "setting_not_arrived"]
-    assert "but the log shows 0.4" in tune.out.decode()
+    said = "Nothing was compared: 0 of 1 trial counted (1 setting_not_arrived)."
+    for text in (tune.out.decode(), bench.study("show")):
+        assert said in text
+        assert "but the log shows 0.4" in text
+        assert "Before and after" not in text
+    assert "nothing compared" in bench.study("list")
+    assert not (bench.state / "default" / "best.env").exists()
 
 
 def test_a_baseline_that_fails_is_one_sentence(bench: Bench) -> None:
     tune = bench.tune("--load", LIGHT, server=wrapped(bench, "sys.exit(7)"))
-    assert tune.wait() == 70
+    assert tune.wait() == 69
     last = tune.err.strip().splitlines()[-1]
     assert last.startswith(
         "hpuwatch: error: your own configuration failed as the baseline"
     )
     assert "exit code 7" in last
+    spool = bench.state / "default" / "trials" / "1" / "trial-0" / "spool"
+    assert f"hpuwatch suggest {spool}" in last
+    assert spool.exists()
     assert "Traceback" not in tune.err
+    assert "exit code 7" in bench.study("show")
+
+
+def test_a_baseline_without_memory_is_told_in_words(bench: Bench) -> None:
+    server = bench.server("--gpu-memory-utilization", "0.999")
+    tune = bench.tune("--load", LIGHT, server=server, env={RESERVE: "0.0001"})
+    assert tune.wait() == 69
+    last = tune.err.strip().splitlines()[-1]
+    assert "device memory ran out in warm-up at " in last
 
 
 def test_a_port_that_is_in_use_is_refused_before_anything_starts(bench: Bench) -> None:
@@ -339,11 +397,14 @@ def test_a_changed_command_cannot_resume(bench: Bench) -> None:
     tune = bench.tune("--trials", "2", "--then", "stop", "--load", LIGHT)
     assert tune.wait() == 0, tune.err
     other = bench.tune("--resume", env={RESERVE: "0.3"})
-    assert other.wait() == 65
-    assert "was made for another command or other variables" in other.err
+    assert other.wait() == 78
+    assert f"{RESERVE} was 0.4 and is 0.3 now" in other.err
+    longer = bench.tune("--resume", server=[*bench.server(), "--max-num-seqs", "9"])
+    assert longer.wait() == 78
+    assert "(the command is another)" in longer.err
     done = bench.tune("--resume", "--then", "stop")
     assert done.wait() == 0, done.err
-    assert "all 2 starts of the budget were used" in done.out.decode()
+    assert "All 2 starts of the budget were used." in done.out.decode()
 
 
 def test_the_dry_run_changes_nothing(bench: Bench) -> None:
@@ -371,7 +432,7 @@ def test_the_dry_run_changes_nothing(bench: Bench) -> None:
         (["--knobs", "speed"], [*SIM, "--port", "9"], {}, 2, "doesn't know 'speed'"),
         (["--load", "users=3"], [*SIM, "--port", "9"], {}, 2, "is not KEY=N"),
         (["--then", "dance"], [*SIM, "--port", "9"], {}, 2, "neither serve nor stop"),
-        (["--resume"], [*SIM, "--port", "9"], {}, 2, "there is no study under"),
+        (["--resume"], [*SIM, "--port", "9"], {}, 66, "there is no study under"),
         (
             [],
             [*SIM, "--port", "9"],
@@ -380,6 +441,13 @@ def test_the_dry_run_changes_nothing(bench: Bench) -> None:
             "VLLM_SKIP_WARMUP",
         ),
         ([], [*SIM, "--port", "9", "--enforce-eager"], {}, 2, "no graphs"),
+        (
+            [],
+            ["env", f"{RESERVE}=0.3", *SIM, "--port", "9"],
+            {},
+            2,
+            f"the command sets {RESERVE} itself",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_sentence(
@@ -398,6 +466,14 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     assert not bench.state.exists()
 
 
+@pytest.mark.parametrize("verb", ["show", "export"])
+def test_a_study_that_is_not_there_is_no_such_thing(bench: Bench, verb: str) -> None:
+    argv = [*OURS, "study", verb, "7"]
+    done = subprocess.run(argv, env=bench.env, capture_output=True, check=False)
+    assert done.returncode == 66
+    assert b"there is no study 7 under the name" in done.stderr
+
+
 def test_studies_are_listed_shown_and_exported(bench: Bench) -> None:
     assert "There are no studies yet" in bench.study("list")
     tune = bench.tune("--trials", "2", "--then", "stop", "--load", LIGHT)
@@ -405,13 +481,26 @@ def test_studies_are_listed_shown_and_exported(bench: Bench) -> None:
     assert "2 of 2  ended" in bench.study("list")
     (row,) = json.loads(bench.study("list", "--format", "json"))["studies"]
     assert (row["study"], row["trials"], row["ended"]) == (1, 2, True)
-    assert "Before and after (SIMULATED)" in bench.study("show", "1")
+    assert bench.study("show", "1").startswith("Study 1 (SIMULATED)")
     heading, *rows = bench.study("export", "--format", "csv").splitlines()
     assert heading.startswith("number,origin,state,settings,tokens_per_second")
     assert len(rows) == 2
     assert rows[0].startswith("0,baseline,ok,,")
     document = json.loads(bench.study("export"))
     assert document["schema"] == "hpuwatch.study/1"
+    assert document["study"]["reason"] == "All 2 starts of the budget were used."
+    lines = bench.study("export", "--format", "jsonl").splitlines()
+    assert [json.loads(line)["schema"] for line in lines] == ["hpuwatch.trial/1"] * 2
+    assert [json.loads(line)["trial"] for line in lines] == document["trials"]
     again = bench.tune("--dry-run")
     assert again.wait() == 0, again.err
     assert "in an earlier study of this command" in again.out.decode()
+    rest = bench.tune("--resume", "--dry-run", "--trials", "5", "--then", "stop")
+    assert rest.wait() == 0, rest.err
+    plan = rest.out.decode()
+    assert "at most 3 more: 2 of 5 of study 1 are finished" in plan
+    assert "2 requests, 2 at a time, about 16 tokens in, 4 out" in plan
+    assert ": 3 starts, of " in plan
+    assert stat.S_IMODE((bench.state / "default").stat().st_mode) == 0o700
+    study = bench.state / "default" / "study.sqlite"
+    assert stat.S_IMODE(study.stat().st_mode) == 0o600

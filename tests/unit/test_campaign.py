@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpuwatch.errors import RuntimeBootError, UsageError
+from hpuwatch.errors import ConfigError, RuntimeBootError, UsageError
 from hpuwatch.store.study import FILE_NAME, StudyStore
 from hpuwatch.testing.clock import FakeClock
 from hpuwatch.testing.trials import A_WASTEFUL_SERVER, failed, measured
@@ -18,6 +18,7 @@ from hpuwatch.tune.facts import RESERVE
 from hpuwatch.tune.objective import judge
 from hpuwatch.tune.study import Study
 from hpuwatch.tune.trial import Facts, LoadPlan, Outcome, Trial, TrialState
+from hpuwatch.units import GIB
 
 pytestmark = pytest.mark.unit
 
@@ -99,7 +100,8 @@ def test_a_study_begins_with_the_baseline_and_spends_its_budget(
         "first guess",
         "designer",
     ]
-    assert ending.reason == "all 5 starts of the budget were used"
+    assert ending.reason == "All 5 starts of the budget were used."
+    assert ending.error is None
 
 
 def test_a_better_reserve_is_found(store: StudyStore) -> None:
@@ -144,6 +146,10 @@ def test_a_setting_that_does_not_arrive_ends_the_study(store: StudyStore) -> Non
     ending = run(store, a_study(store), FakeServer(mishap=lose))
     assert len(ending.trials) == 2
     assert "the log shows 0.4" in ending.reason
+    # Nothing was compared, which is no good end.
+    assert isinstance(ending.error, ConfigError)
+    assert "0 of 1 trial counted (1 setting_not_arrived)" in str(ending.error)
+    assert judge(ending.trials) is None
 
 
 def test_failures_count_against_the_budget(store: StudyStore) -> None:
@@ -152,9 +158,20 @@ def test_failures_count_against_the_budget(store: StudyStore) -> None:
 
     ending = run(store, a_study(store, 4), FakeServer(mishap=fail))
     assert len(ending.trials) == 4
-    verdict = judge(ending.trials)
-    assert verdict is not None
-    assert verdict.best.is_baseline
+    assert judge(ending.trials) is None
+    assert isinstance(ending.error, RuntimeBootError)
+    assert "0 of 3 trials counted (3 load_failed)" in str(ending.error)
+
+
+def test_a_reserve_that_cannot_be_cut_is_a_good_end_without_a_trial(
+    store: StudyStore,
+) -> None:
+    # Graphs and activations want 2 GiB, of 70.
+    tight = replace(A_WASTEFUL_SERVER, reserve_ratio=0.03, reserve_bytes=21 * GIB // 10)
+    ending = run(store, a_study(store, 4), FakeServer(least=0.0, facts=tight))
+    assert len(ending.trials) == 1
+    assert ending.error is None
+    assert ending.reason.startswith("The search ended early")
 
 
 def test_an_interrupted_campaign_stops_and_the_trial_is_not_counted(
@@ -166,6 +183,7 @@ def test_an_interrupted_campaign_stops_and_the_trial_is_not_counted(
     study = a_study(store, 4)
     ending = run(store, study, FakeServer(mishap=interrupt))
     assert ending.interrupted
+    assert ending.error is None
     assert [trial.state.judged for trial in ending.trials] == [True, True, False]
     resumed = run(store, study, FakeServer())
     assert len(resumed.trials) == 5

@@ -29,6 +29,7 @@ from hpuwatch.tune.facts import (
     facts_of,
     failure_of,
     missing_arrival,
+    reserve_is_short,
     shows_reserve_too_small,
     tunable,
 )
@@ -211,7 +212,27 @@ def test_a_failure_has_a_state_and_a_phase(
 def test_a_failure_names_the_cause_that_the_log_names() -> None:
     start = replace(WARMING, faults=(fault("device_oom_devmem", Phase.WARMING),))
     cause = failure_of(start, "it ended").cause
-    assert "device oom devmem in phase warming at bucket 3 (1 GiB wanted)" in cause
+    assert "device memory ran out in warm-up at bucket 3 (1 GiB wanted)" in cause
+
+
+def test_other_faults_are_told_in_the_log_s_own_words() -> None:
+    broken = fault("unknown_exception", Phase.LOADING)
+    start = replace(WARMING, faults=(replace(broken, message="KeyError: 0", at=None),))
+    cause = failure_of(start, "it ended").cause
+    assert cause == "it ended: KeyError: 0 while weights loaded (1 GiB wanted)"
+
+
+@pytest.mark.parametrize(("allowance_gib", "short"), [(0, False), (2, True)])
+def test_a_reserve_is_short_where_graphs_and_the_allowance_exceed_it(
+    allowance_gib: int, short: bool
+) -> None:
+    facts = Facts(
+        reserve_bytes=3 * GIB,
+        graph_bytes={PROMPT: GIB, DECODE: GIB},
+        allowance_bytes=allowance_gib * GIB,
+    )
+    assert reserve_is_short(facts) is short
+    assert not reserve_is_short(replace(facts, reserve_bytes=None))
 
 
 def test_memory_wins_over_the_outcome_that_the_caller_expects() -> None:

@@ -13,8 +13,15 @@ import pytest
 from hpuwatch.errors import BusyError, ResourceError
 from hpuwatch.runtime.facts import Facts, read_facts
 from hpuwatch.runtime.instance import Instance, fingerprint, in_memory
-from hpuwatch.runtime.last_exit import how
+from hpuwatch.runtime.last_exit import (
+    LastExit,
+    ended_before,
+    how,
+    read_last_exit,
+    write_last_exit,
+)
 from hpuwatch.runtime.process import Process, boot_id, process_of
+from hpuwatch.state.snapshot import Ended
 from hpuwatch.testing.clock import FakeClock
 
 pytestmark = pytest.mark.unit
@@ -85,7 +92,48 @@ def test_a_new_run_counts_on_and_puts_the_old_spool_aside(ours: Instance) -> Non
             (ours.dir / left).write_text("old")
         ours.spool.write_text(f"spool {number}")
     assert (ours.dir / "spool.1").read_text() == "spool 2"
+    assert read_facts(ours.dir / "facts.1").number == 2
     assert len(runs) == 3
+    ours.release()
+
+
+KEPT = {"pid": 5, "ticks": 6, "fact": "keep", "at": 45.0}
+EXIT = {"pid": 5, "ticks": 6, "fact": "exit", "code": -9, "asked": False, "at": 50.0}
+
+
+def words(run: str, phase: str) -> LastExit:
+    """What a watcher left of the end of a run."""
+    return LastExit(
+        name="ours",
+        run=run,
+        sentence="the server ended",
+        phase=phase,
+        code=3,
+        signal=None,
+        asked=True,
+        ended_at=40.0,
+    )
+
+
+def test_how_the_server_before_ended(ours: Instance) -> None:
+    ours.acquire()
+    assert ended_before(ours.dir) is None
+    older = ours.begin(VLLM, FakeClock())
+    write_last_exit(ours.last_exit, words(older, "draining"))
+    assert ended_before(ours.dir) is None  # it is this run's own
+    ours.begin(VLLM, FakeClock())
+    assert ended_before(ours.dir) == Ended(3, "draining", asked=True, at=40.0)
+    # A watcher that was killed left no words; the keeper still noted the end.
+    with ours.facts.open("a") as facts:
+        facts.write(f"{json.dumps(KEPT)}\n{json.dumps(EXIT)}\n")
+    ours.begin(VLLM, FakeClock())
+    assert ended_before(ours.dir) == Ended(137, "", asked=False, at=50.0)
+    told = read_last_exit(ours)
+    assert told is not None
+    assert told.sentence == "the server was ended unasked by SIGKILL"
+    # This one's keeper was killed as well: nobody knows.
+    ours.begin(VLLM, FakeClock())
+    assert ended_before(ours.dir) is None
     ours.release()
 
 

@@ -7,6 +7,7 @@ import pytest
 from hpuwatch.testing.trials import failed, measured
 from hpuwatch.tune.facts import RESERVE
 from hpuwatch.tune.objective import judge, score
+from hpuwatch.tune.trial import TrialState
 
 pytestmark = pytest.mark.unit
 
@@ -17,7 +18,7 @@ def test_a_failure_has_no_score() -> None:
     assert score(failed(1, {RESERVE: "0.1"})) is None
 
 
-def test_the_score_is_the_mean_of_the_windows() -> None:
+def test_the_score_of_two_windows_is_their_mean() -> None:
     assert score(measured(1, {RESERVE: "0.1"}, 900, 1100)) == 1000
 
 
@@ -62,6 +63,26 @@ def test_what_ties_with_top_and_baseline_alike_is_not_chosen() -> None:
     verdict = judge([BASELINE, top, between])
     assert verdict is not None
     assert verdict.best is top
+
+
+def test_all_that_tie_with_the_fastest_are_named() -> None:
+    nearer = measured(3, {RESERVE: "0.2"}, 1195, 1195)
+    slower = measured(1, {RESERVE: "0.3"}, 1100, 1101)
+    verdict = judge(
+        [BASELINE, slower, measured(2, {RESERVE: "0.02"}, 1200, 1201), nearer]
+    )
+    assert verdict is not None
+    assert (verdict.best.number, verdict.ties) == (3, (2, 3))
+
+
+def test_one_window_that_went_astray_does_not_move_the_score() -> None:
+    assert score(measured(1, {RESERVE: "0.1"}, 690, 263, 685)) == 685
+
+
+def test_no_verdict_where_nothing_was_compared() -> None:
+    assert judge([BASELINE]) is None
+    lost = failed(1, {RESERVE: "0.1"}, TrialState.SETTING_NOT_ARRIVED)
+    assert judge([BASELINE, lost]) is None
 
 
 def test_no_verdict_without_a_measured_baseline() -> None:

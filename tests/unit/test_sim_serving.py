@@ -222,6 +222,56 @@ def test_everything_is_counted_under_vllms_names() -> None:
     assert [sample.labels["finished_reason"] for sample in finished] == ["length"]
 
 
+def test_a_client_that_is_slow_to_ask_again_changes_nothing() -> None:
+    async def serve(turns: int) -> tuple[float, float]:
+        server, _ = _server(_LONG, {})
+        engine = await server.start()
+        running = asyncio.ensure_future(engine.run())
+
+        async def client(end: int) -> None:
+            for _ in range(4):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                job = engine.submit(
+                    300, end, "length", streams=False, is_gone=lambda: False
+                )
+                await _finished(job)
+
+        await asyncio.gather(client(20), client(35), client(50))
+        engine.gauges()
+        running.cancel()
+        made = engine.tally.histograms["iteration_tokens_total"].total
+        return engine.tally.gauges["busy_seconds"], made
+
+    assert asyncio.run(serve(turns=60)) == asyncio.run(serve(turns=0))
+
+
+def test_waiting_for_clients_is_no_busy_time() -> None:
+    """A busy machine makes clients slow, which must not make the server slow."""
+
+    async def serve(idle_seconds: float) -> tuple[float, float]:
+        output, clock = io.StringIO(), FakeClock()
+        options = parse_options([*_LONG, "--speed", "1e12"], {})
+        server = Server(options, clock, {"stdout": output, "stderr": output})
+        engine = await server.start()
+        running = asyncio.ensure_future(engine.run())
+        server.world.pace.change_speed(1.0)
+        began = server.world.pace.passed
+        for _ in range(2):
+            job = engine.submit(300, 5, "length", streams=False, is_gone=lambda: False)
+            await _finished(job)
+            clock.wait(idle_seconds)
+        engine.gauges()
+        running.cancel()
+        gauges = engine.tally.gauges
+        return gauges["busy_seconds"], gauges["simulated_seconds"] - began
+
+    busy, passed = asyncio.run(serve(100.0))
+    assert busy == pytest.approx(asyncio.run(serve(0.0))[0])
+    assert 0 < busy < 10
+    assert passed > 200
+
+
 def test_the_engine_line_tells_throughput_in_simulated_seconds() -> None:
     served = _load(sizes=[(300, 20)] * 8)
     (line,) = [row for row in served.output.splitlines() if "Engine 000:" in row]

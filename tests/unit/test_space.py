@@ -17,7 +17,7 @@ from hpuwatch.tune.facts import RESERVE, STRATEGY
 from hpuwatch.tune.knobs import KNOBS, check_release, choose_knobs, strategy_of
 from hpuwatch.tune.predict import bucket_lists, calibrate
 from hpuwatch.tune.space import GUESSED_SLACK, Space
-from hpuwatch.tune.trial import Facts, TrialState
+from hpuwatch.tune.trial import Facts, Trial, TrialState
 from hpuwatch.units import GIB
 
 pytestmark = pytest.mark.unit
@@ -133,16 +133,53 @@ def test_a_knob_that_the_release_honours_or_may_honour_passes(
 def test_the_reserve_is_searched_as_slack_over_what_graphs_need() -> None:
     space = space_of("reserve")
     # 28 GiB are reserved; graphs took 1.5 GiB, and 0.5 are kept for activations.
-    assert space.axes == (Stretch("reserve", 1.05, 14.0),)
-    assert space.point_of({}) == (14.0,)
+    (axis,) = space.axes
+    assert isinstance(axis, Stretch)
+    assert axis.low == 1.05
+    assert axis.high == pytest.approx(14.0)
+    (own,) = space.point_of({})
+    assert own == pytest.approx(14.0)
     assert space.settings_of((1.05,)) == {RESERVE: "0.030"}
 
 
-def test_a_reserve_that_is_nearly_too_small_may_grow() -> None:
-    tight = replace(A_WASTEFUL_SERVER, reserve_ratio=0.03, reserve_bytes=2 * GIB)
-    baseline = measured(0, {}, 1000, facts=tight, origin="baseline")
-    space = Space(choose_knobs(["reserve"], {}, "exp"), calibrate([baseline], {}))
-    assert space.axes == (Stretch("reserve", 1.05, 2.0),)
+def space_with_reserve(ratio: float, *more: Trial) -> Space:
+    facts = replace(
+        A_WASTEFUL_SERVER, reserve_ratio=ratio, reserve_bytes=round(ratio * 70 * GIB)
+    )
+    baseline = measured(0, {}, 1000, facts=facts, origin="baseline")
+    forecast = calibrate([baseline, *more], {})
+    return Space(choose_knobs(["reserve"], {}, "exp"), forecast)
+
+
+@given(ratio=st.floats(0.03, 0.8), slack=st.floats(1.05, 100.0))
+def test_no_reserve_above_the_operator_s_own_is_tried(
+    ratio: float, slack: float
+) -> None:
+    # Graphs and the allowance want 2 GiB of 70, which 0.03 and more hold.
+    space = space_with_reserve(ratio)
+    assert float(space.settings_of((slack,))[RESERVE]) <= ratio * 1.00001
+
+
+def test_a_failure_does_not_open_the_way_above_a_reserve_that_was_enough() -> None:
+    space = space_with_reserve(0.09, failed(1, {RESERVE: "0.085"}))
+    assert float(space.settings_of((2.0,))[RESERVE]) == 0.09
+
+
+def test_buckets_that_need_more_do_not_open_it_either() -> None:
+    space = space_of("reserve", "buckets", environment=LIN)
+    finer = {"VLLM_DECODE_BLOCK_BUCKET_STEP": "32"}
+    need = space.forecast.predict(finer).need_bytes
+    assert need > space.forecast.predict({}).need_bytes
+    settings = space.settings_of((14.0, 0, 0))
+    assert settings["VLLM_DECODE_BLOCK_BUCKET_STEP"] == "32"
+    assert float(settings[RESERVE]) == 0.4
+
+
+def test_a_reserve_that_its_log_shows_to_be_short_may_grow() -> None:
+    # 1.4 GiB are reserved and 2 are wanted: up to 1.3 times that, 0.038 of 70 GiB.
+    space = space_with_reserve(0.02)
+    assert space.largest_ratio == pytest.approx(0.038)
+    assert float(space.settings_of((9.0,))[RESERVE]) == 0.038
 
 
 @given(st.floats(1.05, 14.0))
@@ -263,6 +300,7 @@ def test_what_went_well_beside_the_reserve_may_go_on_so() -> None:
     forecast = calibrate([baseline], {})
     assert forecast.predict({}).need_bytes == pytest.approx(7 * GIB)
     space = Space(choose_knobs(["reserve"], {}, "exp"), forecast)
+    # The log shows that the reserve is short, so a little more of it may be tried.
     assert space.same(space.settings_of(space.first_guess()), {RESERVE: "0.105"})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,7 +30,11 @@ STUDY = Study(
     load=LoadPlan(concurrency=5),
     url="http://127.0.0.1:8000",
     created_at=1000.0,
+    parts={"command": "0123", RESERVE: "0.4"},
 )
+
+
+OLD = f".v{len(MIGRATIONS)}"
 
 
 @pytest.fixture
@@ -69,11 +74,45 @@ def test_a_trial_goes_from_planned_to_done(path: Path) -> None:
 def test_a_study_ends_and_can_be_extended(path: Path) -> None:
     store = StudyStore(path)
     study = store.create(STUDY).id
-    store.end(study, 5.0)
-    assert store.study(study).ended_at == 5.0
+    store.end(study, 5.0, "All 8 were used.")
+    ended = store.study(study)
+    assert (ended.ended_at, ended.reason) == (5.0, "All 8 were used.")
     store.extend(study, 12)
-    assert (store.study(study).trials, store.study(study).ended_at) == (12, None)
+    again = store.study(study)
+    assert (again.trials, again.ended_at, again.reason) == (12, None, "")
+    store.end(study, None, "It was interrupted.")
+    paused = store.study(study)
+    assert (paused.ended_at, paused.reason) == (None, "It was interrupted.")
     store.close()
+
+
+def test_a_first_file_is_brought_up_to_date(path: Path) -> None:
+    first = StudyStore(path, MIGRATIONS[:1])
+    first.close()
+    db = sqlite3.connect(path)
+    with db:
+        db.execute(
+            "INSERT INTO studies VALUES (1, 0, 'f', '[\"cmd\"]', '[\"reserve\"]', 7, 8, "
+            "'{}', 'http://h:1', NULL)"
+        )
+    db.close()
+    store = StudyStore(path)
+    (study,) = store.studies()
+    assert (study.command, study.reason, study.parts) == (("cmd",), "", {})
+    store.close()
+
+
+@pytest.mark.parametrize("mode", [None, 0o644])
+def test_only_the_owner_can_read_the_file_and_its_copies(
+    path: Path, mode: int | None
+) -> None:
+    if mode is not None:
+        path.touch()
+        path.chmod(mode)
+    StudyStore(path).close()
+    StudyStore(path, (*MIGRATIONS, "SELECT 1")).close()
+    for file in (path, path.with_name(FILE_NAME + OLD)):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_what_is_not_there_is_said(path: Path) -> None:
@@ -129,11 +168,11 @@ def test_an_older_file_is_migrated_after_a_copy_was_made(path: Path) -> None:
     assert len(store.studies()) == 1
     store.close()
     assert _columns(path, "trials") == {
-        *_columns(path.with_name(FILE_NAME + ".v1"), "trials"),
+        *_columns(path.with_name(FILE_NAME + OLD), "trials"),
         "node",
     }
-    assert _version(path) == 2
-    assert _version(path.with_name(FILE_NAME + ".v1")) == 1
+    assert _version(path) == len(wider)
+    assert _version(path.with_name(FILE_NAME + OLD)) == len(MIGRATIONS)
 
 
 def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
@@ -144,23 +183,23 @@ def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
     )
     with pytest.raises(StudyBroken):
         StudyStore(path, broken)
-    assert _version(path) == 1
+    assert _version(path) == len(MIGRATIONS)
     assert "node" not in _columns(path, "trials")
 
 
 def test_a_file_of_a_newer_hpuwatch_is_refused(path: Path) -> None:
     StudyStore(path, (*MIGRATIONS, "SELECT 1")).close()
     with pytest.raises(
-        StudyBroken, match=r"newer hpuwatch \(schema 2, this one knows 1\)"
+        StudyBroken, match=r"newer hpuwatch \(schema 3, this one knows 2\)"
     ):
         StudyStore(path)
 
 
 def test_a_reader_changes_nothing(path: Path) -> None:
     StudyStore(path).close()
-    with pytest.raises(StudyBroken, match="older schema 1"):
+    with pytest.raises(StudyBroken, match="older schema 2"):
         StudyStore(path, (*MIGRATIONS, "SELECT 1"), read_only=True)
-    assert _version(path) == 1
+    assert _version(path) == len(MIGRATIONS)
     reader = StudyStore(path, read_only=True)
     with pytest.raises(sqlite3.OperationalError):
         reader.create(STUDY)

@@ -20,7 +20,9 @@ from hpuwatch.tune.study import (
     FIRST_GUESS,
     RANDOM,
     Proposal,
+    difference,
     fingerprint,
+    parts_of,
     propose,
     told,
 )
@@ -141,6 +143,23 @@ def test_the_same_history_and_seed_give_the_same_proposal() -> None:
     first = propose(trials, space, SkoptDesigner(), 7)
     assert first is not None
     assert propose(trials, space, SkoptDesigner(), 7) == first
+
+
+def test_what_differs_between_two_starts_is_named() -> None:
+    command = ["vllm", "serve", "m", "--api-key", "hidden"]
+    own = {RESERVE: "0.4", "VLLM_API_KEY": "hidden", "PT_HPU_LAZY_MODE": "1"}
+    then = parts_of(command, {**own, "HOME": "/root"})
+    assert "hidden" not in str(then)
+    assert difference(then, parts_of(command, own)) == ""
+    now = parts_of(
+        [*command, "-q"],
+        {RESERVE: "0.3", "VLLM_API_KEY": "other", "HPU_X": "1"},
+    )
+    assert difference(then, now) == (
+        "the command is another, PT_HPU_LAZY_MODE is not set now, VLLM_API_KEY has "
+        "another value now, VLLM_GRAPH_RESERVED_MEM was 0.4 and is 0.3 now, "
+        "HPU_X was not set then"
+    )
 
 
 def test_the_fingerprint_changes_with_what_the_server_sees() -> None:
