@@ -132,12 +132,18 @@ def _after_fault(start: Start, code: str) -> Proposal | None:
     fault = root_fault(start)
     wanted = fault.wanted.bytes if fault and fault.wanted else 0
     had = reserve.reserve_bytes + reserve.outside_bytes
-    more = max(wanted, round(had * _STEP_UP))
+    half = round(had * _STEP_UP)
+    added = (
+        "half of that"
+        if half >= wanted
+        else f"the {about(wanted)} that the failed allocation asked for"
+    )
     why = (
         f"Memory ran out: {about(had)} in the reserve and outside of vLLM's budget were "
-        "not enough, so half of that is added (a failure tells no upper bound: the next "
+        f"not enough, so {added} is added (a failure tells no upper bound: the next "
         "start will tell more)."
     )
+    more = max(wanted, half)
     return _changed(start, reserve, reserve.reserve_bytes + more, (code, why))
 
 

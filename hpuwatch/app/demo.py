@@ -22,6 +22,7 @@ from typing import Any
 
 from hpuwatch.clock import Clock
 from hpuwatch.errors import RuntimeBootError
+from hpuwatch.tune.designer import SkoptDesigner
 
 Say = Callable[[str], None]
 
@@ -59,8 +60,10 @@ def run_demo(say: Say, clock: Clock, folder: Path, *, trials: int, seed: int) ->
         seed: of the simulated server and of the search.
 
     Raises:
+        ExtraMissing: scikit-optimize is not installed, so that it could not be ended.
         RuntimeBootError: a step of the demo failed; the message says which.
     """
+    SkoptDesigner.require()
     server_port, web_port = _free_port(), _free_port()
     server = [*_ours("sim"), *_SERVER, "--port", str(server_port), "--seed", str(seed)]
     env = {**os.environ, **WASTEFUL, "HPUWATCH_STATE_DIR": str(folder)}

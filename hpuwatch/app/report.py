@@ -45,7 +45,7 @@ _GAUDI_KINDS = frozenset(
 
 _GAUDI_WORDS = re.compile(r"\bhpu\b|gaudi|habana|synStatus|MODULE:PT_", re.IGNORECASE)
 _CUDA_WORDS = re.compile(
-    r"\bCUDA graph|device_config=cuda|\bNCCL\b|nvidia|FlashInfer|Flash ?Attention backend"
+    r"\bCUDA graph|\bplatform cuda\b|device_config=cuda|\bNCCL\b|nvidia|FlashInfer|Flash ?Attention backend"
     r"|torch\.cuda|cuda:\d",
     re.IGNORECASE,
 )

@@ -46,11 +46,11 @@ def read_lines(path: str) -> Iterator[Line]:
 
 
 def _opened(path: str, stack: ExitStack) -> BinaryIO:
-    if path == "-":
-        return sys.stdin.buffer
-    file = opened(path, lambda: Path(path).open("rb"))  # noqa: SIM115  the stack closes it
-    stream = stack.enter_context(file)
-    if stream.peek(2)[:2] == GZIP_MAGIC:
+    stream = sys.stdin.buffer
+    if path != "-":
+        file = opened(path, lambda: Path(path).open("rb"))  # noqa: SIM115  the stack closes it
+        stream = stack.enter_context(file)
+    if isinstance(stream, io.BufferedReader) and stream.peek(2)[:2] == GZIP_MAGIC:
         unpacked = stack.enter_context(gzip.GzipFile(fileobj=stream))
         return cast("BinaryIO", unpacked)
     return stream

@@ -10,7 +10,9 @@ import pytest
 
 from hpuwatch.app import demo
 from hpuwatch.cli import demo as cli
+from hpuwatch.errors import ExtraMissing
 from hpuwatch.metrics.catalogue import BY_NAME
+from hpuwatch.testing.clock import FakeClock
 
 pytestmark = pytest.mark.unit
 
@@ -49,3 +51,13 @@ def test_only_a_screen_gets_long_lines_cut(
 
 def test_the_metrics_that_it_shows_exist() -> None:
     assert set(demo.METRICS) <= set(BY_NAME)
+
+
+def test_without_scikit_optimize_it_does_not_even_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpuwatch.tune.designer.find_spec", lambda _: None)
+    said: list[str] = []
+    with pytest.raises(ExtraMissing, match="scikit-optimize"):
+        demo.run_demo(said.append, FakeClock(), tmp_path, trials=3, seed=1)
+    assert said == []

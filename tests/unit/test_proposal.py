@@ -214,8 +214,10 @@ def test_memory_that_ran_out_in_warm_up_gets_half_as_much_again_at_least() -> No
     assert proposal is not None
     # 3.6 GiB in the reserve and 8 outside were not enough: 5.8 more.
     assert ratio_of(proposal) == pytest.approx(0.131)
+    assert "half of that is added" in proposal.why
     wanted = propose(failed("device_oom_devmem", Phase.WARMING, wanted=9 * GIB))
     assert wanted is not None
+    assert "the 9.0 GiB that the failed allocation asked for is added" in wanted.why
     assert ratio_of(wanted) * 72 >= 3.6 + 9
 
 

@@ -144,6 +144,30 @@ def test_a_cuda_log_is_called_one(golden: Path) -> None:
     assert b"CUDA" in answer.stderr
 
 
+def test_a_cuda_log_that_only_names_its_platform_is_called_one(tmp_path: Path) -> None:
+    log = tmp_path / "some.log"
+    log.write_text(
+        "INFO 03-01 10:00:00 [__init__.py:1] Automatically detected platform cuda.\n"
+        "INFO 03-01 10:00:01 [api_server.py:2] vLLM API server version 0.9.2\n",
+        encoding="utf-8",
+    )
+    answer = suggest(log)
+    assert answer.returncode == 65
+    assert b"CUDA" in answer.stderr
+
+
+def test_a_compressed_log_may_come_through_a_pipe(golden: Path) -> None:
+    log = golden / "llama8b-gaudi2.log"
+    packed = gzip.compress(log.read_bytes())
+    piped = subprocess.run(
+        [sys.executable, "-m", "hpuwatch", "suggest", "-"],
+        input=packed,
+        capture_output=True,
+        check=True,
+    )
+    assert b"about 450 KV blocks" in piped.stdout
+
+
 def test_an_unknown_file_is_66(tmp_path: Path) -> None:
     answer = suggest(tmp_path / "none.log")
     assert answer.returncode == 66
