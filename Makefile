@@ -43,8 +43,6 @@ docs: .venv/ready  ## write the generated pages of docs/ anew
 requirements:  ## pin the developer tools anew (hashes, no index addresses)
 	$(BIN)/uv pip compile pyproject.toml --extra tune --group dev --universal -p 3.10 --generate-hashes \
 	  --custom-compile-command "make requirements" --upgrade -q -o tests/requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --group test --universal -p 3.10 --generate-hashes \
-	  --custom-compile-command "make requirements" -c tests/requirements.txt -q -o tests/requirements-unit.txt
 
 clean:  ## remove what was made
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -44,7 +44,9 @@ def _address(text: str) -> str:
 class Settings(BaseSettings):
     """The settings that hold for every verb."""
 
-    model_config = SettingsConfigDict(env_prefix="HPUWATCH_", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="HPUWATCH_", extra="ignore", env_ignore_empty=True
+    )
 
     state_dir: Path | None = None
     listen: Annotated[str, AfterValidator(_address)] = DEFAULT_LISTEN

@@ -50,14 +50,23 @@ def interpreters() -> dict[tuple[int, int], str]:
 
 def _prepare(version: tuple[int, int], python: str) -> Path:
     folder = _ROOT / f".venv-{version[0]}.{version[1]}"
-    requirements = _ROOT / "tests/requirements-unit.txt"
+    requirements = _ROOT / "tests/requirements.txt"
     ready = folder / "ready"
     stamp = requirements.read_text(encoding="utf-8")
     if not ready.is_file() or ready.read_text(encoding="utf-8") != stamp:
         subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
         pip = [str(folder / "bin/pip"), "--disable-pip-version-check", "--quiet"]
         subprocess.run(
-            [*pip, "install", "--require-hashes", "-r", str(requirements)], check=True
+            [
+                *pip,
+                "install",
+                "--require-hashes",
+                "--only-binary",
+                ":all:",
+                "-r",
+                str(requirements),
+            ],
+            check=True,
         )
         ready.write_text(stamp, encoding="utf-8")
     return folder / "bin/python"

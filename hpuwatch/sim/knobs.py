@@ -7,6 +7,7 @@ the exception that :class:`KnobError` carries.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -128,9 +129,11 @@ def _strategy(env: Mapping[str, str]) -> tuple[str, str | None]:
 
 def _reserve(text: str | None) -> tuple[float, bool]:
     try:
-        return (DEFAULT_RESERVE if text is None else float(text)), False
+        reserve = DEFAULT_RESERVE if text is None else float(text)
     except ValueError:
         return DEFAULT_RESERVE, True
+    # The runtime would take "nan" and die in its arithmetic; the warning says more.
+    return (reserve, False) if math.isfinite(reserve) else (DEFAULT_RESERVE, True)
 
 
 def _integer(env: Mapping[str, str], name: str, default: int) -> int:

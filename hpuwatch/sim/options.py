@@ -9,6 +9,7 @@ tried unchanged.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -169,9 +170,34 @@ def _with_dashes(arguments: Sequence[str]) -> list[str]:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if value <= 0:
-        raise ValueError(text)
+    return _within(float(text), 0, math.inf, text)
+
+
+def _share(text: str) -> float:
+    return _within(float(text), 0, math.nextafter(1, 2), text)
+
+
+def _spread(text: str) -> float:
+    return _within(float(text), math.nextafter(0, -1), math.inf, text)
+
+
+def _count(text: str) -> int:
+    return int(_within(int(text), 0, math.inf, text))
+
+
+def _port(text: str) -> int:
+    return int(_within(int(text), -1, 65536, text))
+
+
+# A word that is no number is refused in argparse's words, which name the type.
+_positive.__name__ = _share.__name__ = _spread.__name__ = "float"
+_count.__name__ = _port.__name__ = "int"
+
+
+def _within(value: float, above: float, below: float, text: str) -> float:
+    """Return a value that lies between two others; nonsense would break the arithmetic."""
+    if not above < value < below:
+        raise argparse.ArgumentTypeError(f"{text!r} is out of range")
     return value
 
 
@@ -189,16 +215,16 @@ def _parser() -> _Parser:
     add("--speed", type=_positive, default=1.0, help="simulated seconds per second")
     add("--serving-speed", type=_positive, help="the same once ready (as --speed)")
     add("--misfit", type=float, choices=(0, 1, 2), default=1, help="hidden departure")
-    add("--noise", type=float, default=0.02, help="spread of durations (%(default)s)")
+    add("--noise", type=_spread, default=0.02, help="spread of durations (%(default)s)")
     add("--host", default="127.0.0.1")
-    add("--port", type=int, default=8000)
+    add("--port", type=_port, default=8000)
     add("--seed", type=int, default=0, help="makes truth and noise repeatable")
-    add("--max-num-seqs", type=int, default=256)
-    add("--max-model-len", type=int)
-    add("--max-num-batched-tokens", type=int, default=2048)
-    add("--block-size", type=int, default=128)
-    add("--gpu-memory-utilization", type=float, default=0.92)
-    add("--tensor-parallel-size", "-tp", type=int)
+    add("--max-num-seqs", type=_count, default=256)
+    add("--max-model-len", type=_count)
+    add("--max-num-batched-tokens", type=_count, default=2048)
+    add("--block-size", type=_count, default=128)
+    add("--gpu-memory-utilization", type=_share, default=0.92)
+    add("--tensor-parallel-size", "-tp", type=_count)
     add("--served-model-name", nargs="+")
     add("--shutdown-timeout", type=int, default=0)
     for switch in (

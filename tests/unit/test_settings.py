@@ -101,3 +101,10 @@ def test_a_wrong_variable_ends_with_78(tmp_path: Path) -> None:
 
     assert said.returncode == 78, said.stderr
     assert said.stderr.startswith("hpuwatch: error: HPUWATCH_LISTEN='nowhere' is not")
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the state would go into whatever folder we were started in."""
+    monkeypatch.setenv("HPUWATCH_STATE_DIR", "")
+    monkeypatch.setenv("XDG_STATE_HOME", "/somewhere")
+    assert load_settings().state_root() == Path("/somewhere/hpuwatch")
