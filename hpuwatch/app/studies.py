@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hpuwatch.errors import MissingFileError
 from hpuwatch.store.study import FILE_NAME, StudyStore
-from hpuwatch.tune.objective import Verdict, judge
+from hpuwatch.tune.objective import Doubt, Verdict, judge
 from hpuwatch.tune.report import is_simulated
 from hpuwatch.tune.study import Study
 from hpuwatch.tune.trial import Trial
@@ -60,6 +60,8 @@ class VerdictDocument(BaseModel):
     best: int
     gain: float
     within_noise: bool
+    doubt: Doubt | None = None
+    doubted: int | None = None
 
 
 class StudyDocument(BaseModel):
@@ -130,6 +132,8 @@ def document_of(stored: StoredStudy) -> StudyDocument:
             best=verdict.best.number,
             gain=verdict.gain,
             within_noise=verdict.within_noise,
+            doubt=verdict.doubt,
+            doubted=verdict.doubted and verdict.doubted.number,
         ),
     )
 

@@ -1,4 +1,4 @@
-"""``hpuwatch study``: list, show and export what ``tune`` has found."""
+"""``hpuwatch study``: list, show, export and plot what ``tune`` has found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hpuwatch.tune.objective import Verdict
 
 program = typer.Typer(
-    help="List, show and export studies of tune.", no_args_is_help=True
+    help="List, show, export and plot studies of tune.", no_args_is_help=True
 )
 
 _NAME = typer.Option(None, "--name", help="The instance.")
@@ -72,6 +72,24 @@ def export(
     """Write a study to stdout, for other programs."""
     _check(form, "json", "jsonl", "csv", "text")
     sys.stdout.write(_rendered(_stored(name, state_dir, number), form))
+
+
+@program.command("plot")
+def plot(
+    number: int | None = _NUMBER,
+    out: str = typer.Option(
+        ..., "--out", metavar="FILE", help="The picture: FILE.png or FILE.svg."
+    ),
+    name: str | None = _NAME,
+    state_dir: str | None = _STATE_DIR,
+) -> None:
+    """Draw a study: output tokens/s by trial and by graph reserve."""
+    from pathlib import Path
+
+    from hpuwatch.app.study_plot import plot_study
+
+    plot_study(_stored(name, state_dir, number), Path(out))
+    print(f"Drawn: {out}")
 
 
 def _check(form: str, *known: str) -> None:
@@ -138,6 +156,8 @@ def _line(stored: StoredStudy) -> tuple[str, ...]:
 def _best(verdict: Verdict | None) -> str:
     if verdict is None:
         return "nothing compared"
+    if verdict.doubted is not None:
+        return "nothing proven"
     if verdict.best.is_baseline:
         return "the original"
     return f"trial {verdict.best.number} ({verdict.gain * 100:+.1f} %)"

@@ -18,7 +18,7 @@ from hpuwatch.units import GIB
 
 A_WASTEFUL_SERVER = Facts(
     simulated=True,
-    release="0.26.0",
+    release="plugin-0.26",
     model="a-model",
     strategy="exp",
     usable_bytes=70 * GIB,

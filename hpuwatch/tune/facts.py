@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from hpuwatch.advise.causes import code_of, described, root_fault
+from hpuwatch.advise.bucketing import release
+from hpuwatch.advise.causes import code_of, root_fault
+from hpuwatch.advise.ends import told
 from hpuwatch.advise.figures import reserve_of, tightest
 from hpuwatch.advise.proposal import activation_allowance_bytes
 from hpuwatch.life.phases import Phase
-from hpuwatch.state.model import Fault, Known, Memory, Start
+from hpuwatch.state.model import Fault, Known, Memory, Server, Start
 from hpuwatch.tune.trial import Facts, Outcome, TrialState
 from hpuwatch.units import Amount
 
@@ -40,7 +42,7 @@ def facts_of(start: Start) -> Facts:
     server = start.server
     return Facts(
         simulated=server.simulated,
-        release=_value(server.version) or "",
+        release=_release(server),
         model=_value(server.model) or "",
         strategy=_strategy(server.features),
         flags={
@@ -87,20 +89,24 @@ def failure_of(
     state = otherwise or _by_phase(phase)
     if fault and _is_memory(fault):
         state = TrialState.OUT_OF_MEMORY
-    cause = f"{how}: {describe(fault)}" if fault else how
+    cause = f"{how}: {describe(start, fault)}" if fault else how
     return Outcome(state, cause, phase.value, facts_of(start))
 
 
-def describe(fault: Fault) -> str:
+def describe(start: Start, fault: Fault) -> str:
     """Return a fault in a few words: what, where, how much."""
-    what = "device memory ran out" if _is_memory(fault) else described(fault)
-    where = _WHILE.get(fault.phase, f"while {fault.phase.value}")
-    words = [what[:_LONGEST_CAUSE], where]
+    what = "device memory ran out" if _is_memory(fault) else told(start, fault)
+    words = [what[:_LONGEST_CAUSE], during(fault.phase)]
     if fault.at:
         words.append(f"at {fault.at}")
     if fault.wanted:
         words.append(f"({fault.wanted.printed} wanted)")
     return " ".join(words)
+
+
+def during(phase: Phase) -> str:
+    """Return a phase as the end of a sentence: ``in warm-up``."""
+    return _WHILE.get(phase, f"while {phase.value.replace('_', ' ')}")
 
 
 def _is_memory(fault: Fault) -> bool:
@@ -187,6 +193,12 @@ def _graph_bytes(start: Start) -> dict[str, int]:
     phases = {phase: known.value.bytes for phase, known in start.graphs_used.items()}
     allocated = _bytes(start.warmup.allocated) or 0
     return phases | {OTHER: max(0, allocated - sum(phases.values()))}
+
+
+def _release(server: Server) -> str:
+    """Return the release (``plugin-0.26``), else the version that the log printed."""
+    found = release(server)
+    return found.name if found else _value(server.version) or ""
 
 
 def _strategy(features: Mapping[str, str]) -> str:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from hpuwatch.tune.facts import RESERVE, reserve_is_short, wanted_bytes
-from hpuwatch.tune.objective import Verdict, judge, score
+from hpuwatch.tune.objective import (
+    FEWEST_WINDOWS,
+    Doubt,
+    Verdict,
+    gain_of,
+    judge,
+    prices,
+    score,
+)
 from hpuwatch.tune.study import Study
 from hpuwatch.tune.trial import UNSTEADY, Measurement, Trial
 from hpuwatch.units import format_bytes
@@ -129,18 +137,37 @@ def before_and_after(verdict: Verdict) -> Table:
 def verdict_lines(verdict: Verdict) -> list[str]:
     """Return the verdict in a sentence, and in more what it rests on."""
     baseline, best = verdict.baseline, verdict.best
+    more = (_ties(verdict), _unsteady(baseline, best), _plenty(verdict))
+    return [_verdict(verdict), *filter(None, more)]
+
+
+def _verdict(verdict: Verdict) -> str:
+    baseline, best, doubted = verdict.baseline, verdict.best, verdict.doubted
+    if doubted is not None:
+        rise = f"{gain_of(doubted, baseline) * 100:+.1f} % output tokens/s"
+        said = f"trial {doubted.number} ({settings_text(doubted)}) measured {rise}"
+        if verdict.doubt is Doubt.ONE_WINDOW:
+            return (
+                f"Not proven by one window: {said}, but one window shows no spread. Change "
+                f"nothing yet, and measure with --load windows={FEWEST_WINDOWS} or more."
+            )
+        return f"Change nothing: {said}, but {_no_help(baseline)}."
     if best.is_baseline:
-        text = (
+        return (
             "No setting did better than the original configuration beyond the noise: "
             "change nothing."
         )
-    else:
-        text = (
-            f"Best: trial {best.number} ({settings_text(best)}), "
-            f"{verdict.gain * 100:+.1f} % output tokens/s, {_windows(baseline, best)}."
-        )
-    more = (_ties(verdict), _unsteady(baseline, best), _plenty(verdict))
-    return [text, *filter(None, more)]
+    return (
+        f"Best: trial {best.number} ({settings_text(best)}), "
+        f"{verdict.gain * 100:+.1f} % output tokens/s{_price(baseline, best)}, "
+        f"{_windows(baseline, best)}."
+    )
+
+
+def _price(baseline: Trial, best: Trial) -> str:
+    """Return which latencies got worse, as a part of the verdict."""
+    worse = [f"{name} {change * 100:+.0f} %" for name, change in prices(baseline, best)]
+    return f" at the price of {' and '.join(worse)}" if worse else ""
 
 
 def _windows(baseline: Trial, best: Trial) -> str:
@@ -191,10 +218,18 @@ def _plenty(verdict: Verdict) -> str:
     found = verdict.baseline.measurement
     if not verdict.best.is_baseline or found is None or not found.kv_was_plenty:
         return ""
+    heavier = "If your traffic is heavier, say so with --load."
+    if verdict.doubt is Doubt.KV_WAS_PLENTY:
+        return heavier
+    said = _no_help(verdict.baseline)
+    return f"{said[0].upper()}{said[1:]}. {heavier}"
+
+
+def _no_help(baseline: Trial) -> str:
+    peak = baseline.measurement.kv_use_peak if baseline.measurement else None
     return (
-        f"Under this load the KV cache was never short (its use peaked at "
-        f"{(found.kv_use_peak or 0) * 100:.0f} %), so a larger one could not help: if your "
-        "traffic is heavier, say so with --load."
+        "a larger KV cache could not help under this load: KV use peaked at "
+        f"{(peak or 0) * 100:.0f} %; whatever differs is not the setting's doing"
     )
 
 

@@ -157,6 +157,12 @@ class Measurement:
         known = [value for value in values if value is not None]
         return fmean(known) if known else None
 
+    def apart(self, figure: str) -> float:
+        """Return how far the windows lie apart in a figure of :class:`Window`."""
+        values = [getattr(window, figure) for window in self.windows]
+        known = [value for value in values if value is not None]
+        return max(known) - min(known) if known else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:

@@ -15,7 +15,7 @@ from hpuwatch.testing.trials import A_WASTEFUL_SERVER, failed, measured
 from hpuwatch.tune.campaign import Campaign, Ending
 from hpuwatch.tune.designer import Designer, RandomDesigner, SkoptDesigner
 from hpuwatch.tune.facts import RESERVE
-from hpuwatch.tune.objective import judge
+from hpuwatch.tune.objective import LEAST_NOISE, gain_of, judge
 from hpuwatch.tune.study import Study
 from hpuwatch.tune.trial import Facts, LoadPlan, Outcome, Trial, TrialState
 from hpuwatch.units import GIB
@@ -110,7 +110,10 @@ def test_a_better_reserve_is_found(store: StudyStore) -> None:
     verdict = judge(ending.trials)
     assert verdict is not None
     # From 40 % reserved to less than 6 %: at least 56 % more of the cache.
-    assert verdict.gain > 0.56
+    gains = [gain_of(trial, verdict.baseline) for trial in ending.trials]
+    assert max(gains) > 0.56
+    # A larger reserve that ties with the fastest may be chosen.
+    assert verdict.gain > max(gains) - 2 * LEAST_NOISE
     assert not verdict.within_noise
 
 

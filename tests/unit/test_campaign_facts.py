@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from hpuwatch.advise.causes import described
+from hpuwatch.advise.ends import told
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
 from hpuwatch.state.model import (
@@ -26,6 +28,7 @@ from hpuwatch.tune.facts import (
     OTHER,
     RESERVE,
     STRATEGY,
+    during,
     facts_of,
     failure_of,
     missing_arrival,
@@ -93,10 +96,28 @@ def fault(name: str, phase: Phase, severity: str = "fatal") -> Fault:
 def test_the_facts_of_a_start() -> None:
     facts = facts_of(READY)
     assert facts.simulated
-    assert (facts.release, facts.model, facts.strategy) == ("0.26.0", "a-model", "lin")
+    assert (facts.model, facts.strategy) == ("a-model", "lin")
     assert (facts.kv_blocks, facts.block_size, facts.max_num_seqs) == (2000, 128, 64)
     assert facts.buckets == {PROMPT: 24, DECODE: 48}
     assert facts.warmup_seconds == 32.0
+
+
+@pytest.mark.parametrize(
+    ("version", "plugin", "release"),
+    [
+        ("0.26.0", True, "plugin-0.26"),
+        ("0.26.0", False, "plugin-0.26"),
+        ("0.9.0.1+Gaudi-1.22.0", False, "fork-1.22"),
+        ("a-branch", False, "a-branch"),
+        (None, False, ""),
+    ],
+)
+def test_the_release_has_the_name_that_we_use_elsewhere(
+    version: str | None, release: str, *, plugin: bool
+) -> None:
+    known = Known(version, LINE) if version else None
+    server = replace(READY.server, version=known, plugin=plugin)
+    assert facts_of(replace(READY, server=server)).release == release
 
 
 def test_memory_is_that_of_the_rank_with_the_least() -> None:
@@ -220,6 +241,27 @@ def test_other_faults_are_told_in_the_log_s_own_words() -> None:
     start = replace(WARMING, faults=(replace(broken, message="KeyError: 0", at=None),))
     cause = failure_of(start, "it ended").cause
     assert cause == "it ended: KeyError: 0 while weights loaded (1 GiB wanted)"
+
+
+def test_a_short_kv_cache_is_told_by_its_figures_as_suggest_does() -> None:
+    small = replace(memory(60), kv_cache=amount(-1 * GIB))
+    short = replace(fault("kv_none", Phase.SIZING), at=None, wanted=None)
+    start = replace(READY, memory={0: small}, faults=(short,))
+    cause = failure_of(start, "it ended").cause
+    assert cause == f"it ended: {told(start, short)} while memory was sized"
+    assert told(start, short) != described(short)
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        (Phase.WARMING, "in warm-up"),
+        (Phase.READY, "while serving"),
+        (Phase.BACKING_OFF, "while backing off"),
+    ],
+)
+def test_a_phase_is_told_in_words(phase: Phase, words: str) -> None:
+    assert during(phase) == words
 
 
 @pytest.mark.parametrize(("allowance_gib", "short"), [(0, False), (2, True)])

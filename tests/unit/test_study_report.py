@@ -135,15 +135,72 @@ def test_where_nothing_was_compared_nothing_is_recommended(
     assert not any("Before and after" in line for line in lines)
 
 
-def test_a_cache_that_was_never_short_is_said_to_be_why() -> None:
+def idle() -> Trial:
+    """Return a baseline whose KV cache was never short."""
     found = BASELINE.measurement
     assert found is not None
     assert BASELINE.outcome is not None
     idle = replace(found, kv_use_peak=0.52, preemptions=0)
-    baseline = replace(BASELINE, outcome=replace(BASELINE.outcome, measurement=idle))
-    text = verdict_text(verdict_of(baseline, measured(1, {RESERVE: "0.05"}, 1001)))
-    assert "peaked at 52 %" in text
+    return replace(BASELINE, outcome=replace(BASELINE.outcome, measurement=idle))
+
+
+NO_HELP = (
+    "a larger KV cache could not help under this load: KV use peaked at 52 %; whatever "
+    "differs is not the setting's doing."
+)
+
+
+def test_a_cache_that_was_never_short_is_said_to_be_why() -> None:
+    same = measured(1, {RESERVE: "0.05"}, 1001, 1001)
+    text = verdict_text(verdict_of(idle(), same))
+    assert "beyond the noise: change nothing." in text
+    assert NO_HELP[1:] in text
     assert "--load" in text
+
+
+def test_a_gain_without_a_cause_is_not_sold() -> None:
+    verdict = verdict_of(idle(), BETTER)
+    text = verdict_text(verdict)
+    assert text.startswith(
+        "Change nothing: trial 1 (VLLM_GRAPH_RESERVED_MEM=0.05) measured +25.0 % output "
+        f"tokens/s, but {NO_HELP}"
+    )
+    assert text.count("could not help") == 1
+    assert "Best:" not in text
+    assert_no_values(env_text(STUDY, verdict, 0.0))
+    assert "Before and after" not in study_text(STUDY, [idle(), BETTER], "")
+
+
+def test_one_window_proves_nothing_and_sets_nothing() -> None:
+    before = measured(0, {}, 1000, origin="baseline")
+    after = measured(1, {RESERVE: "0.05"}, 1250)
+    verdict = verdict_of(before, after)
+    text = verdict_text(verdict)
+    assert text.startswith("Not proven by one window: trial 1 (")
+    assert "measured +25.0 % output tokens/s, but one window shows no spread." in text
+    assert "--load windows=2" in text
+    assert_no_values(env_text(STUDY, verdict, 0.0))
+
+
+def assert_no_values(env: str) -> None:
+    assert all(line.startswith("#") for line in env.splitlines())
+
+
+def test_the_price_of_a_gain_stands_in_the_verdict() -> None:
+    both = []
+    for trial, seconds in ((BASELINE, 1.0), (BETTER, 2.26)):
+        assert trial.outcome is not None
+        assert trial.measurement is not None
+        windows = tuple(
+            replace(window, ttft_p99_seconds=seconds, itl_p99_seconds=seconds / 50)
+            for window in trial.measurement.windows
+        )
+        found = replace(trial.measurement, windows=windows)
+        both.append(replace(trial, outcome=replace(trial.outcome, measurement=found)))
+    assert (
+        "+25.0 % output tokens/s at the price of TTFT p99 +126 % and ITL p99 +126 %, by 2 "
+        "windows of each." in verdict_text(verdict_of(*both))
+    )
 
 
 def test_windows_that_differ_much_are_flagged() -> None:
@@ -207,7 +264,7 @@ def test_the_env_file_holds_the_best_settings_and_where_they_come_from() -> None
     text = env_text(STUDY, verdict_of(BASELINE, BETTER), 86400.0 * 365)
     lines = text.splitlines()
     assert lines[0].startswith("# hpuwatch tune, study 3, 1971-01-01")
-    assert "model a-model, release 0.26.0" in lines[1]
+    assert "model a-model, release plugin-0.26" in lines[1]
     assert lines[-1] == "VLLM_GRAPH_RESERVED_MEM=0.05"
     assert all(line.startswith("#") for line in lines[:-1])
 
