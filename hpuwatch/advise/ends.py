@@ -12,7 +12,7 @@ from hpuwatch.advise.causes import (
     described,
     root_fault,
 )
-from hpuwatch.advise.figures import about, reserve_of
+from hpuwatch.advise.figures import about, reserve_of, tightest
 from hpuwatch.advise.finding import INFO, Sighting
 from hpuwatch.advise.proposal import VARIABLE, propose
 from hpuwatch.advise.shortage import DEFAULT_RATIO, in_words, shortage_of
@@ -72,6 +72,30 @@ def ended_by(code: str) -> Check:
         return _told(start, fault, code)
 
     return check
+
+
+def nothing_left(start: Start) -> Sighting | None:
+    """Look for a start without a KV cache, by its end or by figures that tell of one."""
+    found = tightest(start)
+    usable = found[1].usable if found else None
+    blocks = start.kv.blocks
+    died = ended_by("kv-none")(start)
+    if died is not None or root_fault(start) is not None:
+        return died
+    if usable is not None and usable.value.bytes <= 0:
+        said, line = f"{usable.value.printed} of usable memory", usable.line
+    elif blocks is not None and blocks.value <= 0:
+        said, line = f"{blocks.value:,} KV blocks", blocks.line
+    else:
+        return None
+    return Sighting(
+        title=f"The log prints {said}: nothing is left for the KV cache",
+        why="With such figures no request can be served; if requests are served, the "
+        "figures are wrong, and nothing can be proposed from them.",
+        cure="Look at --gpu-memory-utilization and VLLM_GRAPH_RESERVED_MEM, and at what "
+        "else uses the card (hl-smi).",
+        lines=(line,),
+    )
 
 
 def told(start: Start, fault: Fault) -> str:

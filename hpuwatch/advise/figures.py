@@ -167,6 +167,8 @@ def reserve_of(start: Start) -> Reserve | None:
         return None
     if memory.reserve_ratio is None or reserve.value.bytes <= 0:
         return None
+    if usable.value.bytes <= 0:
+        return None  # no share of nothing
     return Reserve(
         usable_bytes=usable.value.bytes,
         reserve_bytes=reserve.value.bytes,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hpuwatch.advise import ends, reserve, warmup
+from hpuwatch.advise import ends, gaps, reserve, warmup
 from hpuwatch.advise.finding import (
     ERROR,
     INFO,
@@ -58,10 +58,11 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "kv-none",
         ERROR,
-        "Nothing was left for the KV cache.",
+        "Nothing was left for the KV cache; or the log prints no usable memory, or no "
+        "KV block.",
         "A smaller reserve where that is what took the memory (proposed), else more cards "
         "or FP8, or a higher utilisation if it is unusual.",
-        ends.ended_by("kv-none"),
+        ends.nothing_left,
     ),
     Kind(
         "kv-short",
@@ -192,6 +193,15 @@ KINDS: tuple[Kind, ...] = (
         ends.noted,
     ),
     Kind(
+        "log-incomplete",
+        WARNING,
+        "The server was ready, yet the log lacks lines of its start: the split of "
+        "memory, the KV blocks, the end of warm-up or what graphs took. It is information where the server was "
+        "stopped.",
+        "The log from the server's start on (docker logs without --tail), with no gap.",
+        gaps.incomplete,
+    ),
+    Kind(
         "not-ready",
         WARNING,
         "The log ends before the server was ready, and shows no fault.",
@@ -208,7 +218,8 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "all-good",
         INFO,
-        "The server reached ready, and nothing else was found.",
+        "The server reached ready, the log has all figures of its start, and nothing "
+        "else was found.",
         "Nothing.",
         lambda _start: None,
     ),

@@ -105,7 +105,7 @@ def shortage_of(start: Start) -> Shortage | None:
     memory = found[1]
     free, usable, reserve = memory.free, memory.usable, memory.reserve
     cache, ratio = memory.kv_cache, memory.reserve_ratio
-    if free is None or usable is None or reserve is None or not usable.value.bytes:
+    if free is None or usable is None or reserve is None or usable.value.bytes <= 0:
         return None
     if cache is None or ratio is None:
         return None

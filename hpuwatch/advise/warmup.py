@@ -46,6 +46,8 @@ def above_kv(start: Start) -> Sighting | None:
     blocks, listed = start.kv.blocks, start.buckets.get(DECODE)
     if blocks is None or listed is None or not listed.value.shapes:
         return None
+    if blocks.value <= 0:
+        return None  # that is another finding
     if "blocks" not in listed.line.text:
         return None  # fork 1.17 lists tokens
     shapes = listed.value.shapes

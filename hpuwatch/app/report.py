@@ -45,10 +45,12 @@ _GAUDI_KINDS = frozenset(
 
 _GAUDI_WORDS = re.compile(r"\bhpu\b|gaudi|habana|synStatus|MODULE:PT_", re.IGNORECASE)
 _CUDA_WORDS = re.compile(
-    r"\bCUDA graph|\bplatform cuda\b|device_config=cuda|\bNCCL\b|nvidia|FlashInfer|Flash ?Attention backend"
+    r"\bCUDA graph|\bplatform cuda\b|device_config=cuda|\bNCCL\b|nvidia|Flash ?Attention backend"
     r"|torch\.cuda|cuda:\d",
     re.IGNORECASE,
 )
+
+_HEARD = 4_000  # characters of a line that are looked at
 
 
 def report_of(paths: Sequence[str], rules_folder: Path | None = None) -> Report:
@@ -107,7 +109,7 @@ class _Origin:
     def heard(self, line: Line) -> None:
         """Take any line into account, while nothing tells of Gaudi."""
         if not self.gaudi and not self._cuda:
-            self._cuda = bool(_CUDA_WORDS.search(line.text))
+            self._cuda = bool(_CUDA_WORDS.search(line.text[:_HEARD]))
 
     def complaint(self, name: str) -> str:
         """Say what the log looks like instead."""

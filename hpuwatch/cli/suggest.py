@@ -58,6 +58,8 @@ def suggest(
 def _paths(logs: Sequence[str]) -> list[str]:
     from hpuwatch.errors import UsageError
 
+    if logs.count("-") > 1:
+        raise UsageError("standard input can be read only once: give - a single time")
     if logs:
         return list(logs)
     if sys.stdin.isatty():

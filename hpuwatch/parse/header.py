@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hpuwatch.events import Speaker
+from hpuwatch.parse.clean import clean
 
 _LEVELS = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 _PREFIX = re.compile(
     r"\((?P<process>[A-Za-z]\w*)(?: (?P<part>[A-Z]\w*))?(?: rank=(?P<rank>\d{1,9}))?"
     r" pid=(?P<pid>\d{1,18})(?:, ip=[^)]{1,64})?\) ?"
@@ -62,7 +62,7 @@ class Record:
     """One record of one process.
 
     Attributes:
-        head: process prefix and header as printed, without colours.
+        head: process prefix and header, clean.
         message: what was said.
         speaker: the process, or None where no prefix stands.
         level: ``INFO`` …, or None without a header.
@@ -79,16 +79,13 @@ class Record:
 
     @property
     def text(self) -> str:
-        """Return the record as it stood in the log."""
+        """Return the record as it stood in the log, clean."""
         return f"{self.head}{self.message}".strip()
 
 
 def read(text: str) -> list[Record]:
     """Cut a piece of output into records; an empty piece gives an empty list."""
-    if "\x1b" in text:
-        text = _ANSI.sub("", text)
-    if "\0" in text:
-        text = text.replace("\0", "")
+    text = clean(text)
     if "%|" in text or "% Completed" in text or text.count(" pid=") > 1:
         return [_record(part) for part in _parts(text) if part.strip()]
     return [_record(text)] if text.strip() else []

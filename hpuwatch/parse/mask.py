@@ -1,9 +1,13 @@
-"""What must never leave the parser: secrets and what users asked the model.
+r"""What must never leave the parser: secrets and what users asked the model.
 
 Secrets are known by name (``api_key='…'``, ``--hf-token …``, ``Authorization: Bearer …``)
 and by value (``hf_…``, ``sk-…``, credentials in an address).  Request contents stand in the
-request logger's lines, in dumped messages and in inlined pictures.  Everything found becomes
-``***``; the rest of the line stays as it was.
+request logger's lines, in dumped messages and in inlined pictures; JSON within JSON has its
+quotes behind backslashes.  Everything found becomes ``***``; the rest of the line stays as it
+was.
+
+A line may be long and made to hurt, so every pattern takes time in proportion to it: none
+reads on to the end from each of many places where it might begin.
 """
 
 from __future__ import annotations
@@ -13,7 +17,18 @@ from dataclasses import dataclass
 
 STARS = "***"
 
-_QUOTED = r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?"
+_QUOTED = (
+    r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?"
+    # … and within a quoted text: up to the same quote behind as many backslashes.
+    r"|(?P<escaped>\\+['\"])(?s:.*?)(?:(?<!\\)(?P=escaped)|\Z)"
+)
+_STRING = r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?|\\+\"[^\"]*\"?"
+_STRINGS = rf"\[\s*(?:(?:{_STRING})[\s,]*)+\]?"
+_IS = r"(?:\\*['\"])?\s*[:=]\s*"
+"""What stands between a name and its value; the name may be quoted."""
+_IS_OR_NEXT = rf"(?:{_IS}|\\*['\"],\s*)"
+"""The same, or the comma of a printed pair."""
+
 _MODELS_OWN = (
     *("bos", "eos", "pad", "unk", "sep", "cls", "mask", "image", "video", "audio"),
     *("vision", "start", "end", "stop", "think", "next", "new", "first", "last"),
@@ -22,14 +37,19 @@ _MODELS_OWN = (
 """A token is a secret unless its name says that it is one of the model's own."""
 
 _NAME = (
-    r"[\w-]*(?:api[_-]?keys?|passw(?:or)?d|passwd|secret(?:[_-]\w+)?"
-    r"|access[_-]?key(?:[_-]?id)?|private[_-]?key|authorization)"
-    r"|(?:[A-Za-z][A-Za-z0-9]*[_-])*"
-    + "".join(rf"(?<!{word}[_-])" for word in _MODELS_OWN)
-    + "token"
+    r"api[_-]?keys?|passw(?:or)?d|passwd|secret(?:[_-]\w{1,40})?"
+    r"|access[_-]?key(?:[_-]?id)?|private[_-]?key"
+    "|(?<![A-Za-z0-9])token"
+    + "".join(rf"(?<!\b{word}[_-]token)(?<!_{word}[_-]token)" for word in _MODELS_OWN)
 )
-_VALUE = rf"(?:Bearer|Basic)\s+[^\s'\",]+|\[[^\]]*\]?|b?(?:{_QUOTED})|[^\s,;)}}\]'\"]+"
+_VALUE = (
+    rf"(?:Bearer|Basic)\s+[^\s'\",]+|{_STRINGS}|\[[^\]]*\]?|b?(?:{_QUOTED})"
+    r"|[^\s,;)}\]'\"]+"
+)
 _HARMLESS = r"(?!(?:None|True|False|null|true|false|'{2}|\"{2}|\[\])(?![\w'\"]))"
+_CONTENTS = (
+    r"prompts?|content|text|inputs?|input_text|input_value|arguments|query|documents?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,36 +74,18 @@ class _Mask:
 
 _MASKS = (
     _Mask(
-        (", params: ",),
-        re.compile(r"(\bprompt: ).*(, params: )", re.DOTALL),
-        rf"\1{STARS}\2",
-    ),
-    _Mask(
-        ("received request",),
-        re.compile(r"(Received request .*?\bprompt: )(?!\*\*\*).*", re.DOTALL),
-        rf"\1{STARS}",
-    ),
-    _Mask(
-        ("generated response",),
-        re.compile(r"(Generated response .*?\boutput: ).*?(, output_token_ids: |$)"),
-        rf"\1{STARS}\2",
-    ),
-    _Mask(
         ("messages",),
-        re.compile(r"(['\"]?\bmessages['\"]?\s*[:=]\s*)[\[{].*[\]}]?", re.DOTALL),
+        re.compile(rf"(\bmessages{_IS})[\[{{].*", re.DOTALL),
         rf"\1{STARS}",
     ),
     _Mask(
-        ("prompt", "content", "text"),
-        re.compile(
-            r"((?<![\w-])['\"]?(?:prompt|content|text|input_text|input_value)['\"]?"
-            rf"\s*[:=]\s*)(?:{_QUOTED})"
-        ),
+        ("prompt", "content", "text", "input", "arguments", "query", "document"),
+        re.compile(rf"((?<![\w-])(?:{_CONTENTS}){_IS})(?:{_STRINGS}|{_QUOTED})"),
         rf"\1{STARS}",
     ),
     _Mask(
         ("token_ids",),
-        re.compile(r"(\b\w*token_ids['\"]?\s*[:=]\s*)\[[^\]]*\]?"),
+        re.compile(rf"(token_ids{_IS})\[[^\]]*\]?"),
         rf"\1[{STARS}]",
     ),
     _Mask(
@@ -92,22 +94,27 @@ _MASKS = (
         rf"\1{STARS}",
     ),
     _Mask(
-        ("key", "passw", "secret", "authoriz"),
+        ("authorization", "cookie"),
+        # A bare header may have any scheme and quotes of its own: all of it goes.
         re.compile(
-            rf"(?i)((?<![\w-])(?:--)?(?:{_NAME})['\"]?\s*[:=]\s*){_HARMLESS}(?:{_VALUE})"
+            rf"(?i)((?:authorization|cookies?){_IS_OR_NEXT}){_HARMLESS}"
+            rf"(?:\{{[^}}]*\}}?|b?(?:{_QUOTED})|[^\n]+)"
         ),
         rf"\1{STARS}",
     ),
     _Mask(
-        ("token=", "token:", "token'", 'token"', "token ="),
-        re.compile(
-            rf"(?i)((?<![\w-])(?:--)?(?:{_NAME})['\"]?\s*[:=]\s*){_HARMLESS}(?:{_VALUE})"
+        (
+            *("key", "passw", "secret"),
+            *("token=", "token:", "token'", 'token"', "token ", "token\\"),
         ),
+        re.compile(rf"(?i)((?:{_NAME}){_IS_OR_NEXT}){_HARMLESS}(?:{_VALUE})"),
         rf"\1{STARS}",
     ),
     _Mask(
         ("key ", "passw", "secret", "token "),
-        re.compile(rf"(?i)((?<![\w-])--(?:{_NAME})\s+)(?!--)(?:{_VALUE})"),
+        re.compile(
+            rf"(?i)((?<![\w-])--[\w-]{{0,60}}?(?:{_NAME})\s+)(?!--)(?:{_VALUE})"
+        ),
         rf"\1{STARS}",
     ),
     _Mask(
@@ -116,8 +123,14 @@ _MASKS = (
         rf"\1{STARS}",
     ),
     _Mask(
-        ("hf_", "sk-"),
-        re.compile(r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,})"),
+        ("hf_", "sk-", "gh", "github_pat_", "akia", "asia", "xox", "glpat-", "eyj"),
+        re.compile(
+            r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}"
+            r"|gh[oprsu]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|(?:AKIA|ASIA)[A-Z0-9]{12,}"
+            r"|xox[a-z]-[A-Za-z0-9-]{8,}|glpat-[\w-]{8,}"
+            # A signed web token: three parts, the first of them JSON in base64.
+            r"|(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)?)"
+        ),
         STARS,
     ),
     _Mask(
@@ -129,10 +142,44 @@ _MASKS = (
 _LONG = 256
 _LONG_RUN = re.compile(rf"[A-Za-z0-9+/=_-]{{{_LONG},}}")
 
+_REQUEST, _PROMPT, _PARAMS = "Received request ", "prompt: ", ", params: "
+_RESPONSE, _OUTPUT, _OUTPUT_END = (
+    "Generated response ",
+    "output: ",
+    ", output_token_ids: ",
+)
+
 
 def mask(text: str) -> str:
     """Return the text without secrets and request contents."""
+    text = _without_output(_without_prompt(text))
     lowered = text.lower()
     for item in _MASKS:
         text = item.apply(text, lowered)
     return _LONG_RUN.sub(STARS, text) if len(text) >= _LONG else text
+
+
+def is_open_request(text: str) -> bool:
+    """Tell whether a request's line ends within its prompt: what follows belongs to it."""
+    return _REQUEST in text and _PROMPT in text and _PARAMS not in text
+
+
+def _without_prompt(text: str) -> str:
+    """Hide from the first "prompt: " to the last ", params: ", which a prompt may hold too."""
+    end = text.rfind(_PARAMS)
+    request = text.find(_REQUEST)
+    begin = text.find(_PROMPT, max(request, 0))
+    if begin < 0 or (end < begin and request < 0):
+        return text
+    begin += len(_PROMPT)
+    return f"{text[:begin]}{STARS}{text[end:] if end >= begin else ''}"
+
+
+def _without_output(text: str) -> str:
+    response = text.find(_RESPONSE)
+    begin = text.find(_OUTPUT, response) if response >= 0 else -1
+    if begin < 0:
+        return text
+    begin += len(_OUTPUT)
+    end = text.rfind(_OUTPUT_END, begin)
+    return f"{text[:begin]}{STARS}{text[end:] if end >= 0 else ''}"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from hpuwatch.events import Event, Speaker, Value
 from hpuwatch.parse.blocks import Traceback, Tracebacks
 from hpuwatch.parse.header import Record, read
-from hpuwatch.parse.mask import mask
+from hpuwatch.parse.mask import is_open_request, mask
 from hpuwatch.parse.rules import FAULT, NOISE, Match, RuleSet
 from hpuwatch.parse.unmatched import Counter, Unmatched
 from hpuwatch.records import Line
@@ -47,13 +47,15 @@ class Parser:
         self._sections: dict[Speaker, Value] = {}
         self._dying: set[Speaker] = set()
         self._told: dict[Speaker, str] = {}
+        self._in_prompt = False  # a request's line ended within what a user asked
         self.lines = 0
         self.unparsed = 0
 
     def feed(self, line: Line) -> list[Event]:
         """Return the events of one piece of output."""
         if line.number != self._line_number:
-            self.lines += 1
+            # Of blank lines on end only the first comes here; a new stream begins at 1.
+            self.lines += max(1, line.number - self._line_number)
             self._line_number = line.number
             self._line_speaker = None
         events: list[Event] = []
@@ -74,6 +76,9 @@ class Parser:
         return self._unmatched.templates()
 
     def _take(self, record: Record, line: Line) -> list[Event]:
+        if self._in_prompt and record.level is None and record.speaker is None:
+            return []  # a user's words, whatever they look like
+        self._in_prompt = is_open_request(record.message)
         if record.speaker is not None:
             self._line_speaker = record.speaker
         speaker = self._line_speaker or Speaker()

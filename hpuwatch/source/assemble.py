@@ -2,7 +2,8 @@ r"""Bytes to pieces of output.
 
 A piece ends at ``\n``, ``\r\n`` or ``\r``; progress bars are written with ``\r``, so a
 physical line may hold many pieces, which share its number.  The pieces depend only on the
-bytes, never on how these were cut into chunks.
+bytes, never on how these were cut into chunks.  Of blank lines on end only the first gives a
+piece, so that a flood of them costs nothing; the numbers count all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from hpuwatch.records import Line
 LONGEST = 1024 * 1024
 """Bytes after which a piece is cut; its rest becomes further pieces of the same line."""
 
-_END = re.compile(rb"\r\n|\n|\r")
+# Every branch opens with a plain byte, which lets the search step over all others fast.
+_ENDS = re.compile(rb"\r\n(?:\r\n)*|\n\n*|\r\r*(?!\n)")
 
 
 class Assembler:
@@ -31,6 +33,7 @@ class Assembler:
         self._offset = offset  # of the first byte of the rest
         self._number = number
         self._line_has_piece = False
+        self._blank = False  # the last complete line was blank
         self._after_return = False  # the last byte was \r: an \n now belongs to it
         self._received_at: float | None = None
 
@@ -50,18 +53,19 @@ class Assembler:
             if chunk.startswith(b"\n"):
                 chunk = chunk[1:]
                 self._offset += 1
-                self._end_line(pieces, self._offset - 2)
+                self._end_lines(pieces, self._offset - 2, 1, 2)
         data, searched = self._rest + chunk, len(self._rest)
         start = 0
-        for end in _END.finditer(data, searched):
-            at = self._offset + end.start() - start
-            self._emit(pieces, data[start : end.start()])
-            self._offset = at + len(end.group())
-            start = end.end()
-            if end.group() == b"\r":
+        for ends in _ENDS.finditer(data, searched):
+            at = self._offset + ends.start() - start
+            self._emit(pieces, data[start : ends.start()])
+            size = len(ends.group())
+            self._offset, start = at + size, ends.end()
+            if data[start - 1 : start] == b"\r":
                 self._after_return = start == len(data)
             else:
-                self._end_line(pieces, at)
+                width = 2 if ends.group().startswith(b"\r") else 1
+                self._end_lines(pieces, at, size // width, width)
         rest = data[start:]
         while len(rest) > LONGEST:
             self._emit(pieces, rest[:LONGEST])
@@ -85,9 +89,13 @@ class Assembler:
             self._offset += len(part)
             self._line_has_piece = True
 
-    def _end_line(self, pieces: list[Line], at: int) -> None:
-        """Go to the next physical line; one without a piece gives an empty piece."""
-        if not self._line_has_piece:
+    def _end_lines(self, pieces: list[Line], at: int, count: int, width: int) -> None:
+        """Step over line ends of ``width`` bytes, the first of which stands at ``at``."""
+        if self._line_has_piece:
+            self._line_has_piece = self._blank = False
+            self._number += 1
+            at, count = at + width, count - 1
+        if count and not self._blank:
+            self._blank = True
             pieces.append(Line("", at, self._number, self._received_at))
-        self._line_has_piece = False
-        self._number += 1
+        self._number += count

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from hpuwatch.errors import InputError
 from hpuwatch.records import Line
@@ -20,6 +19,7 @@ from hpuwatch.source.opening import GZIP_MAGIC, check_text, opened
 
 _CHUNK = 256 * 1024
 _SAMPLE = 64 * 1024
+_GZIP = 16 + zlib.MAX_WBITS  # for zlib: a gzip header and trailer stand around it
 _BLANK = b"\0 \t\r\n"
 
 
@@ -31,13 +31,16 @@ def read_lines(path: str) -> Iterator[Line]:
 
     Raises:
         MissingFileError: the file doesn't exist or can't be opened.
-        InputError: it is empty, binary, a folder or a broken gzip file.
+        InputError: it is empty, binary, a folder or a broken gzip file, or can't be read.
     """
-    with ExitStack() as stack:
-        stream = _opened(path, stack)
-        name = "standard input" if path == "-" else path
+    name = "standard input" if path == "-" else path
+    with ExitStack() as stack, _told(name):
+        stream: BinaryIO = sys.stdin.buffer
+        if path != "-":
+            file = opened(path, lambda: Path(path).open("rb"))  # noqa: SIM115  the stack closes it
+            stream = stack.enter_context(file)
         assembler, unwrapper = Assembler(), Unwrapper()
-        for chunk in _chunks(stream, name):
+        for chunk in _text(_chunks(stream), name):
             for line in assembler.feed(chunk):
                 yield from unwrapper.feed(line)
         for line in assembler.close():
@@ -45,40 +48,72 @@ def read_lines(path: str) -> Iterator[Line]:
         yield from unwrapper.close()
 
 
-def _opened(path: str, stack: ExitStack) -> BinaryIO:
-    stream = sys.stdin.buffer
-    if path != "-":
-        file = opened(path, lambda: Path(path).open("rb"))  # noqa: SIM115  the stack closes it
-        stream = stack.enter_context(file)
-    if isinstance(stream, io.BufferedReader) and stream.peek(2)[:2] == GZIP_MAGIC:
-        unpacked = stack.enter_context(gzip.GzipFile(fileobj=stream))
-        return cast("BinaryIO", unpacked)
-    return stream
-
-
-def _chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield the bytes, having seen that the first of them are text."""
-    sample, checked = b"", False
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Say in a sentence what can go wrong while a log is read."""
     try:
-        while chunk := stream.read(_CHUNK):
-            if not chunk.strip(b"\0"):
-                _skip_hole(stream)
-            if not checked:
-                sample += chunk
-                if not sample.strip(_BLANK):
-                    continue
-                check_text(sample.lstrip(_BLANK)[:_SAMPLE], name)
-                chunk, checked = sample, True
-            yield chunk
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        yield
+    except (EOFError, zlib.error) as error:
         raise InputError(
             f"{name} is a broken gzip file ({error}): unpack what can be saved with "
             "zcat and read that"
         ) from error
     except IsADirectoryError as error:
         raise InputError(f"{name} is a folder: name a log file in it") from error
+    except OSError as error:
+        raise InputError(
+            f"{name} can't be read ({error.strerror}): check the disk, or name a copy "
+            "of the log"
+        ) from error
+
+
+def _text(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Pass the bytes on, having seen that the first of them that aren't blank are text."""
+    checked = False
+    for chunk in chunks:
+        if checked or not chunk.strip(_BLANK):
+            yield chunk
+            continue
+        # What is not blank may only just begin here.
+        sample = chunk + next(chunks, b"")
+        check_text(sample.lstrip(_BLANK)[:_SAMPLE], name)
+        checked = True
+        yield sample
     if not checked:
         raise InputError(f"{name} is empty: there is no log in it")
+
+
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    if isinstance(stream, io.BufferedReader) and stream.peek(2)[:2] == GZIP_MAGIC:
+        yield from _unpacked(stream)
+        return
+    while chunk := stream.read(_CHUNK):
+        if not chunk.strip(b"\0"):
+            _skip_hole(stream)
+        yield chunk
+
+
+def _unpacked(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield what the members of a gzip file hold, and drop what stands behind them.
+
+    Raises:
+        EOFError: the file ends within a member.
+        zlib.error: a member is damaged.
+    """
+    packed = stream.read(_CHUNK)
+    while packed.startswith(GZIP_MAGIC):
+        member = zlib.decompressobj(_GZIP)
+        while not member.eof:
+            packed = packed or stream.read(_CHUNK)
+            chunk = member.decompress(packed, _CHUNK)
+            if not packed and not chunk and not member.eof:
+                raise EOFError("it ends before its last block")
+            packed = member.unconsumed_tail
+            if chunk:
+                yield chunk
+        packed = member.unused_data
+        if len(packed) < len(GZIP_MAGIC):
+            packed += stream.read(_CHUNK)
 
 
 def _skip_hole(stream: BinaryIO) -> None:

@@ -53,6 +53,8 @@ class Snapshot:
         left: time left in warm-up.
         reason: one sentence on why the server is or isn't ready.
         ended: how the server before this one ended, where that is known.
+        catching_up: the output of before is still being read, so that all that is said
+            of the server is of the past.
     """
 
     name: str
@@ -67,3 +69,4 @@ class Snapshot:
     left: Left = field(default_factory=Left)
     reason: str = ""
     ended: Ended | None = None
+    catching_up: bool = False

@@ -19,6 +19,7 @@ import yaml
 from hpuwatch.advise.report import build_report
 from hpuwatch.app.report import report_of, state_of
 from hpuwatch.app.rules import shipped_rules
+from hpuwatch.errors import InputError
 from hpuwatch.life.phases import Phase
 from hpuwatch.state.model import Progress, Warmup
 from hpuwatch.state.warmup_left import estimate_left
@@ -234,3 +235,31 @@ def test_the_time_left_would_have_been_told_well(shared: Path, name: str) -> Non
             held += left.low - 1 <= points[-1][1] - at <= left.high + 1
     assert asked > 10
     assert held / asked >= 0.9
+
+
+@pytest.mark.parametrize("name", [TRAFFIC, DIES, FORK])
+def test_the_head_of_a_log_is_never_called_one_of_cuda(
+    shared: Path, tmp_path: Path, name: str
+) -> None:
+    whole = gzip.decompress((shared / "corpus" / name).read_bytes())
+    head = tmp_path / "head.log"
+    for size in range(1024, 17 * 1024, 1024):
+        head.write_bytes(whole[:size])
+        said = ""
+        try:
+            report_of([str(head)])
+        except InputError as error:
+            said = str(error)
+        assert "CUDA" not in said
+
+
+def test_a_log_with_a_gap_or_without_its_head_is_not_called_good(
+    shared: Path, tmp_path: Path
+) -> None:
+    whole = gzip.decompress((shared / "corpus" / TRAFFIC).read_bytes())
+    for cut in (whole[180_000:], whole[:200_000] + whole[300_000:]):
+        log = tmp_path / "cut.log"
+        log.write_bytes(cut)
+        (only,) = report_of([str(log)]).reports
+        assert "log-incomplete" in {finding.code for finding in only.findings}
+        assert "from the server's start" in only.headline.do

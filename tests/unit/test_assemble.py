@@ -54,9 +54,23 @@ def test_a_piece_stands_at_its_offset_on_its_line(data: bytes) -> None:
 
 
 @given(STREAMS)
-def test_every_physical_line_gives_a_piece(data: bytes) -> None:
+def test_every_physical_line_gives_a_piece_but_a_blank_behind_a_blank(
+    data: bytes,
+) -> None:
     numbers = {piece.number for piece in whole(data)}
-    assert set(range(1, data.count(b"\n") + 1)) <= numbers
+    blank = [not line.strip(b"\r") for line in data.split(b"\n")[:-1]]
+    for number, is_blank in enumerate(blank, start=1):
+        again = number > 1 and is_blank and blank[number - 2]
+        assert (number in numbers) is not again
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_a_flood_of_blank_lines_is_one_piece(end: bytes) -> None:
+    pieces = whole(b"a\n" + end * 1_000_000 + b"b\n")
+    assert len(pieces) <= 3
+    assert pieces[-1].text == "b"
+    assert pieces[-1].offset == 2 + 1_000_000 * len(end)
+    assert pieces[-1].number == 2 + (1_000_000 if b"\n" in end else 0)
 
 
 def test_carriage_return_and_newline_on_two_sides_of_a_cut() -> None:

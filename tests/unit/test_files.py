@@ -95,6 +95,47 @@ def test_cut_gzip(log: Path) -> None:
         texts(str(log))
 
 
+@pytest.mark.parametrize("junk", [b"x", b"junk behind it", b"\0" * 512])
+def test_what_stands_behind_a_gzip_file_is_left(log: Path, junk: bytes) -> None:
+    log.write_bytes(gzip.compress(LOG.encode()) + junk)
+    assert texts(str(log)) == TEXTS
+
+
+def test_a_gzip_file_of_several_members(log: Path) -> None:
+    log.write_bytes(b"".join(gzip.compress(part.encode()) for part in LOG))
+    assert texts(str(log)) == TEXTS
+
+
+def test_a_damaged_gzip_file(log: Path) -> None:
+    packed = bytearray(gzip.compress(LOG.encode() * 99))
+    packed[-6] ^= 1
+    log.write_bytes(packed)
+    with pytest.raises(InputError, match="broken gzip"):
+        texts(str(log))
+
+
+def test_nuls_in_a_small_gzip_file_are_read_in_their_own_time(log: Path) -> None:
+    log.write_bytes(gzip.compress(b"\0" * 100_000_000 + LOG.encode()))
+    assert texts(str(log))[-1] == "three"
+
+
+def test_nuls_and_blank_lines_from_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    flood = b"\0" * 50_000_000 + b"\n" * 50_000_000 + b" " * 20_000_000
+    given = io.BytesIO(flood + LOG.encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
+    assert texts("-")[-1] == "three"
+
+
+def test_a_character_cut_by_the_end_of_a_chunk_is_text(log: Path) -> None:
+    log.write_bytes(b"\n" * (256 * 1024 - 1) + "█ 3%\n".encode())
+    assert texts(str(log))[-1] == "█ 3%"
+
+
+def test_a_file_that_fails_while_it_is_read() -> None:
+    with pytest.raises(InputError, match="can't be read"):
+        texts("/proc/self/mem")
+
+
 def test_a_hole_in_a_spool_is_jumped_over(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     with spool.open("wb") as out:

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpuwatch.advise.causes import CAUSES, UNKNOWN
 from hpuwatch.advise.finding import SEVERITIES, Finding
 from hpuwatch.advise.findings import CODES, documentation, findings_of
 from hpuwatch.advise.proposal import VARIABLE, propose
-from hpuwatch.testing.logs import start_of_text
+from hpuwatch.advise.report import build_report
+from hpuwatch.advise.text import render_text
+from hpuwatch.testing.logs import start_of_text, state_of_text
 
 pytestmark = pytest.mark.unit
 
@@ -65,6 +69,106 @@ def test_a_server_that_is_ready_and_has_no_fault_says_so() -> None:
     (only,) = found(text).values()
     assert only.code == "all-good"
     assert "nothing to say" in only.seen.title
+
+
+WHOLE = (ENGINE, WEIGHTS, sized(), WARM.format(used=6.5), READY)
+
+
+@pytest.mark.parametrize(
+    ("gone", "lacks"),
+    [
+        (2, "the split of memory and the number of KV blocks"),
+        (3, "the end of warm-up and what graphs took"),
+    ],
+)
+def test_a_log_with_a_gap_is_no_good_log(gone: int, lacks: str) -> None:
+    text = "".join(part for place, part in enumerate(WHOLE) if place != gone)
+    (only,) = found(text).values()
+    assert (only.code, only.severity) == ("log-incomplete", "warning")
+    assert only.seen.title == f"The log is not whole: it lacks {lacks}"
+    assert "--tail" in only.seen.cure
+
+
+def test_without_its_blocks_a_log_is_not_whole() -> None:
+    text = "".join(WHOLE).replace("Usable num_blocks", "Strange num_blocks")
+    assert set(found(text)) == {"log-incomplete"}
+
+
+def test_a_kv_budget_in_bytes_is_no_gap() -> None:
+    budget = (
+        f"{AT} Free device memory: 80 GiB, using explicit KV cache budget 60 GiB "
+        "(--kv-cache-memory-bytes; gpu_memory_utilization ignored), 16 MiB reserved for KV "
+        "cache dummy block, 59.98 GiB reserved for usable KV cache\n"
+    )
+    blocks = sized().splitlines(keepends=True)[1]
+    text = ENGINE + WEIGHTS + budget + blocks + WARM.format(used=6.5) + READY
+    assert set(found(text)) == {"all-good"}
+
+
+def test_a_release_that_never_prints_the_split_has_no_gap_for_it() -> None:
+    text = (
+        ENGINE.replace("a V1 LLM engine (v0.26.0)", "an LLM engine (v0.4.2)")
+        + WEIGHTS
+        + f"{AT} # HPU blocks: 3000, # CPU blocks: 128\n"
+        + f"{AT} Graph capturing finished in 72 secs, allocated 5.10 GiB of device memory "
+        "(20.00 GiB/94.62 GiB used)\n"
+    )
+    assert set(found(text + READY)) == {"all-good"}
+
+
+def test_a_skipped_warm_up_is_no_gap() -> None:
+    skipped = f"{AT} Skipping warmup...\n"
+    text = ENGINE + WEIGHTS + sized() + skipped + READY
+    assert set(found(text)) == {"warmup-skipped"}
+
+
+def test_the_end_of_a_stopped_servers_log_is_not_whole_either() -> None:
+    text = ENGINE + READY + f"{AT} [shutdown] API server: shutdown triggered\n"
+    codes = list(found(text))
+    assert codes[:2] == ["log-incomplete", "stopped"]
+
+
+def split(free: float, usable: float, reserve: float, kv: float, blocks: int) -> str:
+    text = SPLIT.format(reserve=reserve, kv=kv, blocks=blocks)
+    return text.replace("80 GiB, 72 GiB", f"{free} GiB, {usable} GiB")
+
+
+@pytest.mark.parametrize("tail", [READY, dies("ValueError: what is this"), dies(OOM)])
+def test_nothing_usable_is_told_and_nothing_is_proposed(tail: str) -> None:
+    text = (
+        ENGINE
+        + WEIGHTS
+        + split(80, 0, 7.2, 64.78, 4146).replace("0 GiB usable", "0 B usable")
+    )
+    text += WARM.format(used=0.5) + tail
+    assert propose(start_of_text(text)) is None
+    if tail == READY:
+        seen = found(text)["kv-none"].seen
+        assert seen.title.startswith("The log prints 0 B of usable memory")
+
+
+@pytest.mark.parametrize("blocks", [0, -5])
+def test_no_block_is_no_kv_cache(blocks: int) -> None:
+    text = (
+        ENGINE + WEIGHTS + sized(blocks=blocks) + LISTS + WARM.format(used=6.5) + READY
+    )
+    findings = found(text)
+    assert f"prints {blocks} KV blocks" in findings["kv-none"].seen.title
+    assert "buckets-above-kv" not in findings
+
+
+AMOUNTS = st.floats(-100, 100).map(lambda amount: round(amount, 2))
+
+
+@settings(max_examples=40)
+@given(AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS, st.integers(-9, 9000), st.booleans())
+def test_no_figures_can_break_the_report(
+    free: float, usable: float, reserve: float, kv: float, blocks: int, dead: bool
+) -> None:
+    text = ENGINE + WEIGHTS + split(free, usable, reserve, kv, blocks) + LISTS
+    text += WARM.format(used=6.5) + (dies(OOM) if dead else READY)
+    report = build_report([("s.log", state_of_text(text))])
+    assert render_text(report)
 
 
 @pytest.mark.parametrize(

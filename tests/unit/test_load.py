@@ -16,7 +16,7 @@ from hpuwatch.clock import SystemClock
 from hpuwatch.errors import UsageError
 from hpuwatch.load import endpoint as endpoints
 from hpuwatch.load.endpoint import Endpoint, endpoint_of
-from hpuwatch.load.run import Target, percentile, prompt_of, run_load
+from hpuwatch.load.run import Target, check_plan, percentile, prompt_of, run_load
 from hpuwatch.tune.trial import LoadPlan
 
 pytestmark = pytest.mark.unit
@@ -267,3 +267,26 @@ def test_a_percentile_is_one_of_the_values_with_enough_at_or_below(
 
 def test_no_values_have_no_percentile() -> None:
     assert percentile([], 50) is None
+
+
+def test_the_load_that_comes_without_a_word_is_within_bounds() -> None:
+    check_plan(LoadPlan())
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (LoadPlan(concurrency=999_999_999_999), "concurrency must lie between 1 and"),
+        (LoadPlan(requests=0), "requests must lie between 1 and"),
+        (LoadPlan(prompt_tokens=10**7), "prompt tokens must lie between 1 and"),
+        (LoadPlan(output_tokens=10**7), "output tokens must lie between 1 and"),
+        (LoadPlan(windows=10**4), "windows must lie between 1 and 100"),
+        (
+            LoadPlan(requests=10**5, prompt_tokens=10**5),
+            "requests times prompt tokens",
+        ),
+    ],
+)
+def test_a_load_beyond_all_bounds_is_refused(plan: LoadPlan, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        check_plan(plan)

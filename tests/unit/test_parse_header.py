@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpuwatch.events import Speaker
+from hpuwatch.parse.clean import clean
 from hpuwatch.parse.header import Record, read
 
 pytestmark = pytest.mark.unit
@@ -172,7 +173,16 @@ def test_nothing_but_blanks_is_no_record() -> None:
 @given(st.text(max_size=200))
 def test_any_text_can_be_read(text: str) -> None:
     for record in read(text):
-        assert record.message in text.replace("\0", "") or "\x1b" in text
+        assert record.message in clean(text)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["(A pid=1) ", "INFO 11-29 12:29:10 a", "(A", "%| Loading ", " [repeated 1x", "] "],
+)
+def test_a_long_line_takes_no_longer_than_its_length_asks_for(hostile: str) -> None:
+    text = hostile * (1_000_000 // len(hostile))
+    assert len(read(f"{text}] pid= pid= %| across cluster]")) > 0
 
 
 @given(st.lists(st.sampled_from([BAR, "(A pid=1) ", "INFO 11-29 12:41:30 ", "x", " "])))

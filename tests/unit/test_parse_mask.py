@@ -50,12 +50,88 @@ SECRET = "Zq7wB1xK9mT4"  # noqa: S105  made up, and meant to be found
         'prompt="it\'s {}"',
         "image_url data:image/png;base64,{}",
         "x" * 300 + "{}",
+        '{{\\"api_key\\": \\"{}\\"}}',
+        '{{\\"api_key\\": \\"a \\\\\\"b {}\\"}}',
+        'VLLM_API_KEY=\\"two words {}\\" vllm serve',
+        "Authorization: Token {}",
+        "Authorization: ApiKey {}",
+        "Authorization: Digest user, response={}",
+        "(b'authorization', b'Token {}')",
+        "Cookie: session={}; other={}",
+        "Set-Cookie: id={}; Path=/",
+        'Cookie: a="b {}"',
+        "cookies={{'id': '{}'}}",
+        "secret_token_value={}",
+        '{{"prompt": ["{}", "{}"]}}',
+        '{{"prompt": ["a ] b", "{}"]}}',
+        '{{\\"prompt\\": [\\"{}\\"]}}',
+        '{{"input": "{}"}}',
+        '{{"arguments": "{{\\"city\\": \\"{}\\"}}"}}',
+        "Generated response cmpl-1: output: 'a, output_token_ids: {}', output_token_ids: [1]",
     ],
 )
 def test_secrets_and_contents_are_masked(text: str) -> None:
     masked = mask(text.format(*[SECRET] * 2))
     assert SECRET not in masked
     assert "***" in masked
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "ghp_{}",
+        "github_pat_{}",
+        "AKIA" + SECRET.upper(),
+        "xoxb-{}",
+        "glpat-{}",
+        "eyJhbGciOi.eyJzdWIi.{}",
+        "hf_{}",
+    ],
+)
+def test_secrets_are_known_by_their_looks(secret: str) -> None:
+    text = f"found {secret.format(SECRET)} in a file"
+    assert mask(text) == "found *** in a file"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        *("Received request ", "Generated response ", "prompt: ", ", params: prompt: "),
+        *("messages ", "messages", "secret_", "secret ", "token_", "a_token_", "a_"),
+        *(
+            "--a",
+            "--token ",
+            "--api-key",
+            "password\\",
+            "api_key='",
+            "cookie",
+            "token_ids[",
+        ),
+        *(
+            "prompt=[",
+            "prompt='",
+            '"text": \\"',
+            "prompt: ['a' ",
+            "bearer ",
+            "://a",
+            "//a:",
+        ),
+        *(
+            "eyJabcdef-",
+            "eyJabcdef.",
+            "xoxb-",
+            ";base64,",
+            "authorization ",
+            "key\\\\'",
+        ),
+        *("x" * 255 + " ", "\\", "'", " ", "prompt\\"),
+    ],
+)
+def test_a_long_line_takes_no_longer_than_its_length_asks_for(hostile: str) -> None:
+    text = hostile * (1_000_000 // len(hostile))
+    signs = "key passw secret token= cookie messages prompt input token_ids eyj bearer "
+    assert len(mask(signs + text)) > 0
+    assert len(mask(f"api_key='{text}")) > 0
 
 
 @pytest.mark.parametrize(
@@ -114,6 +190,21 @@ def test_a_prompt_cannot_pretend_to_be_the_server() -> None:
         )
     )
     assert events == []
+
+
+def test_a_prompt_goes_on_until_somebody_else_speaks() -> None:
+    parser = Parser(shipped_rules())
+    head = "INFO 11-29 12:29:10 [logger.py:1]"
+    said = "Warmup finished in 49 secs, allocated 12.5 GiB of device memory"
+    texts = [
+        f"{head} Received request cmpl-1: prompt: 'two lines, of which",
+        said,
+        f"warm-up {SECRET}, params: SamplingParams(n=1)",
+        f"{head} {said}",
+    ]
+    events = [e for n, t in enumerate(texts, 1) for e in parser.feed(Line(t, number=n))]
+    assert [event.line.number for event in events] == [4]
+    assert SECRET not in repr(parser.templates())
 
 
 def test_events_templates_and_contexts_are_masked() -> None:

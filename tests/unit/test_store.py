@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpuwatch.errors import StudyBroken
+from hpuwatch.errors import BusyError, ResourceError, StudyBroken
 from hpuwatch.store.study import FILE_NAME, MIGRATIONS, StudyStore
 from hpuwatch.testing.trials import measured
 from hpuwatch.tune.facts import RESERVE
@@ -197,13 +197,89 @@ def test_a_file_of_a_newer_hpuwatch_is_refused(path: Path) -> None:
 
 def test_a_reader_changes_nothing(path: Path) -> None:
     StudyStore(path).close()
-    with pytest.raises(StudyBroken, match="older schema 2"):
-        StudyStore(path, (*MIGRATIONS, "SELECT 1"), read_only=True)
-    assert _version(path) == len(MIGRATIONS)
     reader = StudyStore(path, read_only=True)
-    with pytest.raises(sqlite3.OperationalError):
+    with pytest.raises(ResourceError, match="readonly"):
         reader.create(STUDY)
     reader.close()
+
+
+def test_a_reader_reads_what_is_older_and_leaves_it_so(path: Path) -> None:
+    first = StudyStore(path)
+    stored = first.create(STUDY)
+    first.close()
+    before = path.read_bytes()
+    wider = (*MIGRATIONS, "ALTER TABLE trials ADD COLUMN node TEXT")
+    reader = StudyStore(path, wider, read_only=True)
+    assert reader.studies() == [stored]
+    reader.close()
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [FILE_NAME]
+
+
+def test_an_empty_file_holds_no_study(path: Path) -> None:
+    path.touch()
+    reader = StudyStore(path, read_only=True)
+    assert reader.studies() == []
+    reader.close()
+    assert path.read_bytes() == b""
+
+
+def test_a_file_that_somebody_works_on_is_busy(path: Path) -> None:
+    store = StudyStore(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    store._db.execute("PRAGMA busy_timeout = 0")
+    with pytest.raises(BusyError, match="somebody else works on it"):
+        store.studies()
+    with pytest.raises(BusyError, match="somebody else works on it"):
+        store.create(STUDY)
+    other.close()
+    assert store.studies() == []
+    store.close()
+
+
+def test_a_full_disk_is_said_to_be_full_and_nothing_is_lost(path: Path) -> None:
+    store = StudyStore(path)
+    study = store.create(STUDY).id
+    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    large = Trial(0, {RESERVE: "0" * 100_000}, "designer")
+    with pytest.raises(ResourceError, match=r"is full.*free some room"):
+        store.plan(study, large)
+    assert store.trials(study) == []
+    store._db.execute(f"PRAGMA max_page_count = {pages + 99}")
+    store.plan(study, large)
+    assert len(store.trials(study)) == 1
+    store.close()
+
+
+def test_a_file_that_was_half_overwritten_is_refused(path: Path) -> None:
+    store = StudyStore(path)
+    study = store.create(STUDY).id
+    store.plan(study, Trial(0, {RESERVE: "0" * 50_000}, "designer"))
+    store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
+    store = StudyStore(path)  # its head is well
+    with pytest.raises(StudyBroken, match="can't be used as a study"):
+        store.studies()
+    with pytest.raises(StudyBroken, match="can't be used as a study"):
+        store.trials(study)
+    store.close()
+
+
+@pytest.mark.parametrize("settings", ["[1]", '{"a": {}}', "7", "", "{"])
+def test_settings_that_are_none_are_refused(path: Path, settings: str) -> None:
+    store = StudyStore(path)
+    study = store.create(STUDY).id
+    store.plan(study, Trial(0, {}, "baseline"))
+    other = sqlite3.connect(path)
+    with other:
+        other.execute("UPDATE trials SET settings = ?", (settings,))
+    other.close()
+    with pytest.raises(StudyBroken, match="trial 0 of study 1 can't be read"):
+        store.trials(study)
+    store.close()
 
 
 @pytest.mark.parametrize("junk", [b"not a database, and long enough to tell" * 9])

@@ -52,6 +52,12 @@ def test_a_log_is_read_plain_packed_and_from_a_pipe(
     assert all(each == said[0] for each in said)
 
 
+def test_standard_input_is_read_once() -> None:
+    answer = suggest("-", "-")
+    assert answer.returncode == 2
+    assert b"standard input can be read only once" in answer.stderr
+
+
 def test_several_logs_are_reported_in_their_order(golden: Path) -> None:
     names = ["warmup-out-of-memory.log", "llama8b-gaudi2.log"]
     answer = suggest(*(golden / name for name in names), "--format", "json")

@@ -179,6 +179,12 @@ def test_the_last_lines_say_something_and_no_secrets() -> None:
     assert len(last[2]) <= 300
 
 
+def test_the_last_lines_say_nothing_to_a_terminal() -> None:
+    """They reach stderr, the journal and termination logs; a user's prompt may be in them."""
+    hostile = "a\x1b]52;c;ZXZpbA==\x07b\x1b[2Jc\x9b31md\u202ee\x08f\x1bP1;x\x1b\\g"
+    assert watched(f"{hostile}\n").last_lines == ("abcdefg",)
+
+
 @given(st.integers(1, 400), st.randoms())
 def test_how_the_output_was_cut_does_not_matter(
     size: int, chance: random.Random

@@ -46,6 +46,22 @@ def test_only_a_server_that_is_gone_for_good_is_not_alive(phase: Phase) -> None:
     assert page.body.startswith(phase.value.encode())
 
 
+@pytest.mark.parametrize("phase", Phase)
+def test_what_is_of_the_past_is_neither_ready_nor_gone(phase: Phase) -> None:
+    """While the output of before is read again, its phases pass by once more."""
+    told = "hpuwatch is catching up with the output: 40% read"
+    snapshot = replace(in_phase(phase), catching_up=True, left=Left(), reason=told)
+
+    assert get("/livez", snapshot).status == 200
+    assert get("/readyz", snapshot).status == 503
+    said = document(snapshot)
+    assert isinstance(said, dict)
+    assert said["reason"] == told
+    # Counters from 0 on would count everything twice.
+    assert get("/metrics", snapshot).status == 503
+    assert told in get("/metrics", snapshot).body.decode()
+
+
 def test_ready_tells_how_far_the_warmup_is() -> None:
     assert document(full_snapshot()) == {
         "schema": "hpuwatch.ready/1",

@@ -139,21 +139,52 @@ def test_a_client_that_leaves_without_reading_harms_nobody(
     assert capfd.readouterr() == ("", "")
 
 
-def test_connections_beyond_the_limit_are_turned_away(
+def test_where_all_threads_are_taken_the_longest_silent_makes_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 1)
+    """Hundreds of half-open connections must not cost a liveness probe its answer."""
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 3)
     monkeypatch.setattr(server._Handler, "timeout", 30)
     web = Web("127.0.0.1:0", full_snapshot)
     web.start()
+    rude = []
+    try:
+        for _ in range(40):
+            rude.append(connect(web))
+            rude[-1].sendall(b"GET / HT")
+        assert ask(web, "GET", "/livez").status == 200
+        assert rude[0].recv(4096) == b""
+        rude[-1].sendall(b"TP/1.0\r\n\r\n")
+        assert rude[-1].recv(4096).startswith(b"HTTP/1.0 200")
+    finally:
+        for each in rude:
+            each.close()
+        web.close()
+
+
+def test_nobody_who_has_asked_is_let_go_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 1)
+    taking, go_on = threading.Event(), threading.Event()
+
+    def take() -> Snapshot:
+        taking.set()
+        go_on.wait(10)
+        return full_snapshot()
+
+    web = Web("127.0.0.1:0", take)
+    web.start()
     try:
         with connect(web) as first:
-            first.sendall(b"GET / HT")
+            first.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+            assert taking.wait(10)
             with connect(web) as second:
                 assert second.recv(4096) == b""
-            first.sendall(b"TP/1.0\r\n\r\n")
+            go_on.set()
             assert first.recv(4096).startswith(b"HTTP/1.0 200")
     finally:
+        go_on.set()
         web.close()
 
 
