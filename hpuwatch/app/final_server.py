@@ -60,6 +60,9 @@ class FinalServer:
     def start(self, state_dir: Path) -> Served:
         """Start it under a keeper that outlives us, and wait until it is ready.
 
+        Where the state directory can't be written its output is kept in memory, so that
+        only its health tells us how it is.
+
         Raises:
             RuntimeBootError: it ended, or stood still, before it was ready.
         """
@@ -82,8 +85,12 @@ class FinalServer:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        while self.instance.read().run == before:
+        began = self.clock.boottime()
+        while self.instance.read().run in ("", before):
             self._check(keeper, "it could not be started")
+            if self._healthy():
+                return Served(self.instance.name, keeper.pid, None)
+            self._be_patient(keeper, self.clock.boottime() - began, "no word of it")
             self.clock.wait(_LOOK_SECONDS)
         return self._until_ready(keeper)
 
@@ -93,11 +100,7 @@ class FinalServer:
             while not (log.snapshot().phase is Phase.READY and self._healthy()):
                 log.read()
                 self._check(keeper, log.snapshot().reason)
-                if log.quiet_seconds > self.limits.no_progress_seconds:
-                    raise RuntimeBootError(
-                        f"the final server (keeper {keeper.pid}) prints nothing more: "
-                        f"{log.snapshot().reason}; stop it with: kill {keeper.pid}"
-                    )
+                self._be_patient(keeper, log.quiet_seconds, log.snapshot().reason)
                 self.clock.wait(_LOOK_SECONDS)
         finally:
             log.close()
@@ -109,6 +112,15 @@ class FinalServer:
             raise RuntimeBootError(
                 f"the final server ended before it was ready ({doing}): "
                 f"hpuwatch last-exit --name {self.instance.name}"
+            )
+
+    def _be_patient(
+        self, keeper: subprocess.Popen[bytes], quiet_seconds: float, doing: str
+    ) -> None:
+        if quiet_seconds > self.limits.no_progress_seconds:
+            raise RuntimeBootError(
+                f"the final server (keeper {keeper.pid}) prints nothing more: {doing}; "
+                f"stop it with: kill {keeper.pid}"
             )
 
     def _healthy(self) -> bool:

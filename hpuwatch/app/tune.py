@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -74,7 +74,7 @@ class Result:
 
     Attributes:
         study: as it is stored.
-        ending: how it ended.
+        ending: how it ended; with an error also where the env file can't be written.
         verdict: before and after, None where nothing was compared.
         env_file: where the best setting was written, if it was.
         signal: what interrupted the campaign, or 0.
@@ -110,6 +110,7 @@ class Tuning:
         self.audience = audience
         self.stop = threading.Event()
         self.signal = 0
+        self.begun = False
         self.instance = Instance(order.settings.state_root(), order.settings.name)
         self.endpoint = check_order(order, self.environment)
         SkoptDesigner.require()
@@ -127,15 +128,17 @@ class Tuning:
             MissingFileError: there is no study to go on with.
             StudyBroken: the study can't be continued, or has nothing to tune by.
             RuntimeBootError: the original configuration failed.
-            ResourceError: somebody else listens on the port.
+            ResourceError: somebody else listens on the port, or the disk is full.
         """
         if self.order.resume:
             study_to_resume(self.order, self.environment)
         taken = self._take_over()
         try:
             return self._owned()
-        except HpuwatchError:
-            if taken and self.order.serve:
+        except HpuwatchError as error:
+            # A baseline that failed would fail again.
+            lost = taken or (self.begun and not isinstance(error, RuntimeBootError))
+            if lost and self.order.serve:
                 self._give_back()
             raise
 
@@ -143,6 +146,7 @@ class Tuning:
         """Carry the study out while the name is ours."""
         self.instance.acquire(self.order.command)
         try:
+            self._stop_what_was_left()
             store = StudyStore(self.instance.dir / FILE_NAME)
             try:
                 self._sweep(store)
@@ -160,7 +164,11 @@ class Tuning:
         self.audience.say("starting the server again that was stopped for the trials")
         # Whatever stops it is said by the error that brought us here.
         with suppress(HpuwatchError):
-            self.serve({})
+            served = self.serve({})
+            self.audience.say(
+                f"the server runs as {served.name!r} on its original configuration; stop "
+                f"it with: kill {served.keeper_pid}"
+            )
 
     def _take_over(self) -> bool:
         """Drain and stop the server of this very command that runs under our name.
@@ -197,18 +205,22 @@ class Tuning:
     def _is_ours(self, study: Study) -> bool:
         return study.fingerprint == self.fingerprint
 
+    def _stop_what_was_left(self) -> None:
+        """Stop the servers that killed campaigns left, whatever their study says of them."""
+        for facts in sorted(self.instance.dir.glob("trials/*/*/facts")):
+            left = Instance(facts.parent.parent, facts.parent.name)
+            if stop_left(left, self.order.limits.stop_seconds, self.clock):
+                self.audience.say(
+                    f"the server of {left.name.replace('-', ' ')}, which a killed "
+                    "campaign had left, was stopped"
+                )
+
     def _sweep(self, store: StudyStore) -> None:
-        """Mark what a killed campaign left as interrupted, and stop its server."""
+        """Mark what a killed campaign left as interrupted."""
         for study in store.studies():
             for trial in store.trials(study.id):
                 if trial.state not in (TrialState.PLANNED, TrialState.RUNNING):
                     continue
-                left = Instance(self._trials_of(study), trial_name(trial.number))
-                if stop_left(left, self.order.limits.stop_seconds, self.clock):
-                    self.audience.say(
-                        f"the server of trial {trial.number}, which a killed campaign "
-                        "had left, was stopped"
-                    )
                 outcome = Outcome(TrialState.INTERRUPTED, "hpuwatch was killed")
                 store.finish(study.id, trial.number, outcome, self.clock.now())
 
@@ -237,6 +249,7 @@ class Tuning:
             clock=self.clock,
             tell=self.audience.tell,
         )
+        self.begun = True
         try:
             ending = campaign.run()
         except RuntimeBootError as error:
@@ -249,7 +262,11 @@ class Tuning:
         at = None if ending.interrupted else self.clock.now()
         store.end(study.id, at, ending.reason)
         verdict = judge(ending.trials)
-        file = self._write_env(study, verdict) if verdict else None
+        file = None
+        try:
+            file = self._write_env(study, verdict) if verdict else None
+        except ResourceError as error:
+            ending = replace(ending, error=ending.error or error)
         return Result(study, ending, verdict, file, self.signal)
 
     def _write_env(self, study: Study, verdict: Verdict) -> Path:
@@ -265,16 +282,16 @@ class Tuning:
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Let SIGINT and SIGTERM end the running trial in good order."""
+        """Let SIGINT, SIGTERM and SIGHUP end the running trial in good order."""
 
         def note(number: int, _frame: FrameType | None) -> None:
             self.signal = number
             self.stop.set()
 
-        before = {
-            number: signal.signal(number, note)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup wants it
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, note) for number in numbers}
         try:
             yield
         finally:

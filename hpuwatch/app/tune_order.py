@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from hpuwatch.load.endpoint import (
     endpoint_of_command,
     headers_of,
 )
+from hpuwatch.load.run import check_plan
 from hpuwatch.loop.trials import Limits
 from hpuwatch.parse.mask import mask
 from hpuwatch.runtime.instance import Instance
@@ -79,10 +81,7 @@ def check_order(order: Order, environment: Mapping[str, str]) -> Endpoint:
         raise ResourceError(
             f"there is no command {order.command[0]!r}: check its spelling and the PATH"
         )
-    if order.trials is not None and order.trials < LEAST_TRIALS:
-        raise UsageError("--trials must be 2 or more: the baseline and one trial")
-    if order.resume and (order.knobs or order.load or order.seed is not None):
-        raise UsageError("--resume goes on with the study's own knobs, load and seed")
+    _check_flags(order)
     if is_true(environment.get("VLLM_SKIP_WARMUP", "")):
         raise UsageError(
             "VLLM_SKIP_WARMUP is set: every trial would measure the compiling of graphs; "
@@ -98,6 +97,27 @@ def check_order(order: Order, environment: Mapping[str, str]) -> Endpoint:
             "reserve to tune"
         )
     return _endpoint(order, environment)
+
+
+def _check_flags(order: Order) -> None:
+    if order.trials is not None and order.trials < LEAST_TRIALS:
+        raise UsageError("--trials must be 2 or more: the baseline and one trial")
+    if order.resume and (order.knobs or order.load or order.seed is not None):
+        raise UsageError("--resume goes on with the study's own knobs, load and seed")
+    if order.load is not None:
+        check_plan(order.load)
+    if order.out is not None:
+        _check_out(order.out)
+
+
+def _check_out(path: Path) -> None:
+    """See that a file can be written there, which happens only after hours of trials."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"--out {path}: there is no folder {folder}")
+    target = path if path.exists() else folder
+    if path.is_dir() or not os.access(target, os.W_OK):
+        raise UsageError(f"--out {path} can't be written: give another file")
 
 
 def _check_free(command: Sequence[str], variables: Sequence[str]) -> None:

@@ -136,6 +136,7 @@ def _load_plan(text: str) -> LoadPlan:
     figures: dict[str, int] = {}
     for part in text.split(","):
         key, _, value = part.partition("=")
+        value = value[:9]  # more digits are beyond every bound
         if key not in _LOAD_WORDS or not value.isdecimal() or not int(value):
             known = ", ".join(_LOAD_WORDS)
             raise UsageError(
@@ -174,26 +175,30 @@ def _carry_out(order: Order) -> int:
 
 
 def _print_result(result: Result) -> None:
+    from hpuwatch.cli.tune_screen import put
     from hpuwatch.tune.report import study_text
 
     ending = result.ending
-    print(study_text(result.study, ending.trials, ending.reason))
+    put(study_text(result.study, ending.trials, ending.reason), sys.stdout)
     verdict = result.verdict
-    if verdict is not None and not verdict.best.is_baseline:
-        print(f"The best setting as an env file: {result.env_file}")
-    sys.stdout.flush()
+    if result.env_file and verdict is not None and not verdict.best.is_baseline:
+        put(f"The best setting as an env file: {result.env_file}", sys.stdout)
 
 
 def _leave_running(tuning: Tuning, result: Result) -> None:
+    from hpuwatch.cli.tune_screen import put
+
     verdict = result.verdict
     best = verdict.best.settings if verdict and tuning.order.keep_best else {}
     which = " ".join(f"{key}={value}" for key, value in best.items())
     _say(f"starting the server again, {which or 'on its original configuration'}")
     served = tuning.serve(best)
-    print(
-        f"The server runs as {served.name!r} (pid {served.server_pid}) "
+    pid = f" (pid {served.server_pid})" if served.server_pid else ""
+    put(
+        f"The server runs as {served.name!r}{pid} "
         f"{'with ' + which if which else 'on its original configuration'}; "
-        f"stop it with: kill {served.keeper_pid}"
+        f"stop it with: kill {served.keeper_pid}",
+        sys.stdout,
     )
 
 
@@ -226,4 +231,6 @@ def resume_command(order: Order, environment: Mapping[str, str]) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"hpuwatch: {text}", file=sys.stderr, flush=True)
+    from hpuwatch.cli.tune_screen import put
+
+    put(f"hpuwatch: {text}", sys.stderr)

@@ -5,10 +5,12 @@ All of it goes to stderr; the result goes to stdout.
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from hpuwatch.loop.trials import Glance
 from hpuwatch.state.snapshot import Snapshot
@@ -36,10 +38,44 @@ class Screen(Protocol):
         ...
 
 
+def put(text: str, stream: TextIO | None, end: str = "\n") -> None:
+    """Print a line; if its reader has left, nothing is printed there any more.
+
+    A study and the server that it leaves matter more than who reads along.  A stream that
+    was closed before we began is None.
+    """
+    if stream is None:
+        return
+    try:
+        print(text, file=stream, end=end, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+class Terminal(io.TextIOBase):
+    """Our stderr for the bar; a terminal that hangs up is no error."""
+
+    def __init__(self) -> None:
+        """Hold on to stderr, since the bar puts itself in its place."""
+        self._stream = sys.stderr
+
+    def write(self, text: str) -> int:
+        """Print at once."""
+        put(text, self._stream, end="")
+        return len(text)
+
+    def isatty(self) -> bool:
+        """Tell that a bar can be drawn."""
+        return True
+
+
 @contextmanager
 def screen() -> Iterator[Screen]:
     """Return the fitting screen for our stderr."""
-    if not sys.stderr.isatty():
+    # It is None where it was closed before we began.
+    if not (sys.stderr and sys.stderr.isatty()):
         yield Lines()
         return
     from rich.console import Console
@@ -50,7 +86,7 @@ def screen() -> Iterator[Screen]:
         BarColumn(),
         TextColumn("{task.fields[detail]}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=Console(file=cast("TextIO", Terminal())),
         transient=True,
     ) as progress:
         yield Bar(progress)
@@ -85,7 +121,7 @@ class Lines:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        print(f"hpuwatch: {text}", file=sys.stderr, flush=True)
+        put(f"hpuwatch: {text}", sys.stderr)
 
     def show(self, glance: Glance) -> None:
         """Print what the trial does, when that has changed."""

@@ -21,6 +21,7 @@ from math import ceil
 from socket import SHUT_RDWR
 
 from hpuwatch.clock import Clock
+from hpuwatch.errors import UsageError
 from hpuwatch.load.endpoint import Endpoint
 from hpuwatch.tune.trial import LoadPlan, Window
 
@@ -33,6 +34,14 @@ _WORDS = tuple(
     )
     for word in line.split()
 )
+_MOST = {
+    "concurrency": 4096,
+    "requests": 100_000,
+    "prompt_tokens": 1_000_000,
+    "output_tokens": 1_000_000,
+    "windows": 100,
+}
+_MOST_TOKENS = 50_000_000
 _LOOK_SECONDS = 0.05
 _GRACE_SECONDS = 10.0  # the window's limit comes first, a connection's own after it
 
@@ -89,6 +98,24 @@ class _Work:
         for connection in cut:
             if connection.sock is not None:
                 _shut(connection)
+
+
+def check_plan(plan: LoadPlan) -> None:
+    """Check that one machine could give this load: a thread a client, prompts in memory.
+
+    Raises:
+        UsageError: a figure is out of bounds.
+    """
+    for figure, most in _MOST.items():
+        value = getattr(plan, figure)
+        if not 0 < value <= most:
+            raise UsageError(
+                f"the load's {figure.replace('_', ' ')} must lie between 1 and {most:,}"
+            )
+    if plan.requests * plan.prompt_tokens > _MOST_TOKENS:
+        raise UsageError(
+            f"the load's requests times prompt tokens must not exceed {_MOST_TOKENS:,}"
+        )
 
 
 def run_load(

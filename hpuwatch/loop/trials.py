@@ -11,7 +11,6 @@ at the end: drained first, since a server with requests in flight may never end 
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from hpuwatch.runtime.last_exit import how
 from hpuwatch.source.follow import Follower
 from hpuwatch.state.model import Start
 from hpuwatch.state.snapshot import Snapshot
-from hpuwatch.tune.facts import facts_of, failure_of, missing_arrival
+from hpuwatch.tune.facts import during, facts_of, failure_of, missing_arrival
 from hpuwatch.tune.trial import (
     LoadPlan,
     Measurement,
@@ -235,8 +234,9 @@ class _Run:
             if snapshot.phase is Phase.READY and self._healthy():
                 return None
             if self.log.quiet_seconds > limit:
-                phase = snapshot.phase.value
-                return failure_of(start, f"no word for {limit:g} s in phase {phase}")
+                return failure_of(
+                    start, f"no word for {limit:g} s {during(snapshot.phase)}"
+                )
             self.clock.wait(_LOOK_SECONDS)
 
     def _cut_short(self, start: Start | None) -> Outcome | None:
@@ -338,12 +338,15 @@ class _Run:
         return sum(miss.count for miss in start.misses) if start else 0
 
     def end(self) -> None:
-        """Drain the server and stop it, whatever state it is in."""
-        self.runner.show(Glance(self.trial, "stopping"))
-        if self.kept.exit() is None and not self.runner.stop.is_set():
-            drain(self.runner.endpoint, self.runner.limits.drain_seconds, self.clock)
-        stop_kept(self.kept, self.runner.limits.stop_seconds, self.clock)
-        self.log.close()
+        """Drain the server and stop it, whatever state it is in, and whoever watches."""
+        try:
+            self.runner.show(Glance(self.trial, "stopping"))
+            if self.kept.exit() is None and not self.runner.stop.is_set():
+                seconds = self.runner.limits.drain_seconds
+                drain(self.runner.endpoint, seconds, self.clock)
+        finally:
+            stop_kept(self.kept, self.runner.limits.stop_seconds, self.clock)
+            self.log.close()
 
 
 def _wants_more(windows: Sequence[Window], plan: LoadPlan) -> bool:
@@ -359,7 +362,7 @@ def drain(endpoint: Endpoint, seconds: float, clock: Clock) -> None:
 
 
 def stop_kept(kept: Kept, seconds: float, clock: Clock) -> None:
-    """Stop a server: the keeper asks and insists after ``seconds``, else we do."""
+    """Stop a server: its keeper asks, and insists after ``seconds``; else we do."""
     for ask in (kept.stop, kept.kill):
         if kept.exit() is not None:
             return
@@ -370,21 +373,9 @@ def stop_kept(kept: Kept, seconds: float, clock: Clock) -> None:
 
 
 def stop_left(instance: Instance, seconds: float, clock: Clock) -> bool:
-    """Stop the server that a killed owner left under this name; tell if there was one.
-
-    The keeper does it.  If the keeper was killed too, the server itself is asked; who it
-    is is certain, since its start record holds pid, start time and boot.
-    """
+    """Stop the server that a killed owner left under this name; tell if there was one."""
     kept = find_kept(instance, clock)
-    if kept is not None:
-        stop_kept(kept, seconds, clock)
-        return True
-    facts = instance.read()
-    if facts.server is None or not facts.server_alive():
+    if kept is None:
         return False
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        facts.server.signal(number)
-        deadline = clock.boottime() + seconds
-        while facts.server_alive() and clock.boottime() < deadline:
-            clock.wait(_LOOK_SECONDS)
+    stop_kept(kept, seconds, clock)
     return True

@@ -42,13 +42,18 @@ def server_env(env: Mapping[str, str], run: str) -> dict[str, str]:
 
 def become_keeper(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     """Replace this process by a keeper; nothing of ours is left in memory."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # it was closed before we began
+            stream.flush()
     os.execve(argv[0], list(argv), dict(env))  # noqa: S606  our own program
 
 
 class Kept:
-    """A server under a keeper of its own, which outlives us."""
+    """A server under a keeper of its own, which outlives us.
+
+    A keeper may be killed, and its server lives on: then the server itself is asked.  Who
+    it is is certain, since its start record holds process id, start time and boot.
+    """
 
     def __init__(
         self,
@@ -69,34 +74,45 @@ class Kept:
 
     def exit(self) -> ExitRecord | None:
         """Return how the server ended, or None while it or anything of it lives."""
-        gone = not self._keeper_alive()
-        end = self._instance.read().exit
-        if end is None and gone:
-            return ExitRecord(None, None, asked=False, ended_at=self._clock.now())
-        return end if gone else None
+        if self._keeper_alive():
+            return None
+        facts = self._instance.read()
+        if facts.exit is None and facts.server_alive():
+            return None
+        return facts.exit or ExitRecord(
+            None, None, asked=False, ended_at=self._clock.now()
+        )
 
     def stop(self) -> None:
-        """Ask for the end: the keeper asks the server, waits, and then insists."""
-        self._signal(signal.SIGTERM)
+        """Ask for the end: the keeper asks the server, waits, and then insists.
+
+        A server without a keeper is only asked.
+        """
+        if not self._tell_keeper(signal.SIGTERM) and (server := self._left()):
+            server.signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Insist on the end at once."""
-        self._signal(signal.SIGQUIT)
+        if not self._tell_keeper(signal.SIGQUIT) and (server := self._left()):
+            server.kill_group()  # its engine would hold the device on without it
 
-    def _signal(self, number: int) -> None:
+    def _tell_keeper(self, number: int) -> bool:
+        """Send a signal to the keeper; tell whether there was one to hear it."""
         if self._keeper is not None:
             self._keeper.send_signal(number)
-        elif (keeper := self._other()) is not None:
-            keeper.signal(number)
+            return self._keeper.returncode is None
+        keeper = self._instance.read().keeper
+        return keeper is not None and self._keeper_alive() and keeper.signal(number)
+
+    def _left(self) -> Process | None:
+        """Return the server that has lost its keeper, or None."""
+        facts = self._instance.read()
+        return facts.server if facts.server_alive() else None
 
     def _keeper_alive(self) -> bool:
         if self._keeper is not None:
             return self._keeper.poll() is None
         return self._instance.read().keeper_alive()
-
-    def _other(self) -> Process | None:
-        facts = self._instance.read()
-        return facts.keeper if facts.keeper_alive() else None
 
 
 def start_kept(  # noqa: PLR0913  what a process needs, most of it by keyword
@@ -140,6 +156,7 @@ def start_kept(  # noqa: PLR0913  what a process needs, most of it by keyword
 
 def find_kept(instance: Instance, clock: Clock | None = None) -> Kept | None:
     """Return the server that a killed owner of this name left behind, or None."""
-    if not instance.read().keeper_alive():
+    facts = instance.read()
+    if not facts.keeper_alive() and not facts.server_alive():
         return None
     return Kept(instance, None, clock or SystemClock())

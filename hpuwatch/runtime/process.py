@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,12 @@ class Process:
         finally:
             os.close(descriptor)
         return True
+
+    def kill_group(self) -> None:
+        """Kill it and all of its process group, if it leads one and still runs."""
+        with suppress(ProcessLookupError, PermissionError):
+            if self.alive():
+                os.killpg(self.pid, signal.SIGKILL)
 
     def _is(self, fields: list[str]) -> bool:
         return bool(fields) and int(fields[19]) == self.ticks

@@ -20,9 +20,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from hpuwatch.errors import StudyBroken
+from hpuwatch.errors import (
+    BusyError,
+    HpuwatchError,
+    ResourceError,
+    StudyBroken,
+)
 from hpuwatch.tune.study import Study
 from hpuwatch.tune.trial import LoadPlan, Outcome, Trial, TrialState
 
@@ -63,6 +68,24 @@ MIGRATIONS: tuple[str, ...] = (
 
 _OUTCOME = TypeAdapter(Outcome)
 _LOAD = TypeAdapter(LoadPlan)
+_STUDY_JSON, _TRIAL_JSON = (
+    ("command", "knobs", "load", "parts"),
+    ("settings", "outcome"),
+)
+_STUDY = TypeAdapter(Study)
+_TRIAL = TypeAdapter(Trial)
+
+_TROUBLES: tuple[tuple[str, type[HpuwatchError], str], ...] = (
+    ("locked", BusyError, "somebody else works on it: wait for its end"),
+    ("full", ResourceError, "free some room there, then go on with --resume"),
+    ("I/O error", ResourceError, "see to its disk, then go on with --resume"),
+    ("readonly", ResourceError, "allow writing it, or choose another --state-dir"),
+    ("unable to open", ResourceError, "choose another --state-dir"),
+)
+"""What SQLite says where nothing is wrong with the study itself, and what helps.
+
+Its error codes would be surer, but Python 3.10 doesn't tell them.
+"""
 
 
 class StudyStore:
@@ -81,34 +104,48 @@ class StudyStore:
     ) -> None:
         """Open the file and bring its schema up to date.
 
-        A reader (``read_only``) changes nothing, not even an old schema.
+        A reader (``read_only``) changes nothing: of an old schema it reads a copy in
+        memory.  An empty file holds no study.
 
         Raises:
-            StudyBroken: it is no study, or one of another hpuwatch.
+            StudyBroken: it is no study, or one of a newer hpuwatch.
+            BusyError: somebody else works on it.
+            ResourceError: it can't be read or written.
         """
         self.path = path
         where = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
         if not read_only:
             _make_private(path)
-        try:
+        with self._told():
             self._db = sqlite3.connect(where, uri=True, isolation_level=None)
-        except sqlite3.Error as error:
-            raise self._unusable(error) from error
         try:
-            self._db.row_factory = sqlite3.Row
-            self._check(len(migrations), read_only=read_only)
-            self._migrate(migrations)
-        except sqlite3.Error as error:
-            self.close()
-            raise self._unusable(error) from error
-        except StudyBroken:
+            with self._told():
+                self._db.row_factory = sqlite3.Row
+                self._check(len(migrations))
+                if read_only:
+                    self._leave_alone(len(migrations))
+                self._migrate(migrations)
+        except HpuwatchError:
             self.close()
             raise
 
-    def _unusable(self, error: sqlite3.Error) -> StudyBroken:
-        return StudyBroken(
-            f"{self.path} can't be used as a study ({error}): move it away to begin anew"
-        )
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what SQLite says into a sentence; a broken rule is a fault of ours."""
+        try:
+            yield
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            for words, kind, remedy in _TROUBLES:
+                if words in str(error):
+                    raise kind(
+                        f"{self.path} can't be used just now ({error}): {remedy}"
+                    ) from error
+            raise StudyBroken(
+                f"{self.path} can't be used as a study ({error}): move it away to begin "
+                "anew"
+            ) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -118,22 +155,27 @@ class StudyStore:
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
-    def _check(self, newest: int, *, read_only: bool) -> None:
+    def _check(self, newest: int) -> None:
         version = self._version
         if version > newest:
             raise StudyBroken(
                 f"{self.path} was written by a newer hpuwatch (schema {version}, this one "
                 f"knows {newest}): use that one, or move the file away"
             )
-        if read_only and version < newest:
-            raise StudyBroken(
-                f"{self.path} has the older schema {version}: hpuwatch tune --resume "
-                "brings it up to date"
-            )
+
+    def _leave_alone(self, newest: int) -> None:
+        """Go on with a copy in memory, where the file would have to be migrated."""
+        if self._version < newest:
+            copy = sqlite3.connect(":memory:", isolation_level=None)
+            copy.row_factory = sqlite3.Row
+            self._db.backup(copy)
+            self._db.close()
+            self._db = copy
 
     def _migrate(self, migrations: Sequence[str]) -> None:
         version = self._version
-        if 0 < version < len(migrations):
+        on_disk = self._db.execute("PRAGMA database_list").fetchone()["file"]
+        if on_disk and 0 < version < len(migrations):
             beside = self.path.with_name(f"{self.path.name}.v{version}")
             _make_private(beside)
             copy = sqlite3.connect(beside)
@@ -146,13 +188,15 @@ class StudyStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield self._db
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+        with self._told():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite took back what met a full disk
+                    self._db.execute("ROLLBACK")
+                raise
 
     def create(self, study: Study) -> Study:
         """Store a new study and return it with its id."""
@@ -194,7 +238,7 @@ class StudyStore:
 
     def studies(self) -> list[Study]:
         """Return all studies, oldest first."""
-        rows = self._db.execute("SELECT * FROM studies ORDER BY id").fetchall()
+        rows = self._rows("SELECT * FROM studies ORDER BY id")
         return [self._study(row) for row in rows]
 
     def study(self, study: int) -> Study:
@@ -203,21 +247,21 @@ class StudyStore:
         Raises:
             StudyBroken: there is none of that number.
         """
-        row = self._db.execute(
-            "SELECT * FROM studies WHERE id = ?", (study,)
-        ).fetchone()
-        if row is None:
+        rows = self._rows("SELECT * FROM studies WHERE id = ?", study)
+        if not rows:
             raise StudyBroken(
                 f"{self.path} holds no study {study}: hpuwatch study list"
             )
-        return self._study(row)
+        return self._study(rows[0])
 
     def trials(self, study: int) -> list[Trial]:
         """Return the trials of a study in order."""
-        rows = self._db.execute(
-            "SELECT * FROM trials WHERE study = ? ORDER BY number", (study,)
-        ).fetchall()
+        rows = self._rows("SELECT * FROM trials WHERE study = ? ORDER BY number", study)
         return [self._trial(row) for row in rows]
+
+    def _rows(self, query: str, *values: int) -> list[sqlite3.Row]:
+        with self._told():
+            return self._db.execute(query, values).fetchall()
 
     def plan(self, study: int, trial: Trial) -> None:
         """Store a trial before anything is done for it."""
@@ -266,39 +310,19 @@ class StudyStore:
 
     def _study(self, row: sqlite3.Row) -> Study:
         with self._readable(f"study {row['id']}"):
-            return Study(
-                id=row["id"],
-                created_at=row["created_at"],
-                fingerprint=row["fingerprint"],
-                command=tuple(json.loads(row["command"])),
-                knobs=tuple(json.loads(row["knobs"])),
-                seed=row["seed"],
-                trials=row["trials"],
-                load=_LOAD.validate_json(row["load"]),
-                url=row["url"],
-                ended_at=row["ended_at"],
-                reason=row["reason"],
-                parts=json.loads(row["parts"]),
-            )
+            stored = {key: json.loads(row[key]) for key in _STUDY_JSON}
+            return _STUDY.validate_python({**dict(row), **stored})
 
     def _trial(self, row: sqlite3.Row) -> Trial:
         with self._readable(f"trial {row['number']} of study {row['study']}"):
-            return Trial(
-                number=row["number"],
-                settings=json.loads(row["settings"]),
-                origin=row["origin"],
-                state=TrialState(row["state"]),
-                planned_at=row["planned_at"],
-                started_at=row["started_at"],
-                ended_at=row["ended_at"],
-                outcome=row["outcome"] and _OUTCOME.validate_json(row["outcome"]),
-            )
+            stored = {key: json.loads(row[key] or "null") for key in _TRIAL_JSON}
+            return _TRIAL.validate_python({**dict(row), **stored})
 
     @contextmanager
     def _readable(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (ValueError, ValidationError) as error:
+        except (ValueError, TypeError) as error:  # pydantic's is a ValueError
             raise StudyBroken(
                 f"{self.path}: {what} can't be read ({type(error).__name__}): "
                 "move the file away to begin anew"
