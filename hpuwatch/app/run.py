@@ -15,7 +15,7 @@ from typing import NoReturn
 from hpuwatch.clock import Clock
 from hpuwatch.errors import ResourceError
 from hpuwatch.runtime.announce import say
-from hpuwatch.runtime.instance import Files, Instance, in_memory
+from hpuwatch.runtime.instance import Files, Instance, held, in_memory
 from hpuwatch.runtime.kept import become_keeper, keeper_argv, server_env
 from hpuwatch.settings import Settings
 
@@ -34,13 +34,12 @@ def run(settings: Settings, command: Sequence[str], clock: Clock) -> NoReturn:
         BusyError: the name belongs to another run.
     """
     check_command(command)
-    _open_standard_streams()
     files, run_id = _begin(settings, command, clock)
     argv = keeper_argv(
         files,
         command,
         stop_wait_seconds=settings.stop_wait_seconds,
-        watcher=watcher_argv(settings, files),
+        watcher=watcher_argv(settings, held(files)),
     )
     become_keeper(argv, server_env(_original_env(), run_id))
 
@@ -99,13 +98,6 @@ def _begin(
     # Whoever lives of this run holds the name: keeper, server, watcher.
     os.set_inheritable(instance.lock_fd, True)  # noqa: FBT003  takes no keywords
     return instance.files, run_id
-
-
-def _open_standard_streams() -> None:
-    """Fill closed standard streams, so that no file of ours takes their place."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(descriptor, True)  # noqa: FBT003  takes no keywords
-    os.close(descriptor)
 
 
 def _original_env() -> Mapping[str, str]:

@@ -2,8 +2,11 @@
 
 It reads the spool and the facts, passes the output on, answers HTTP, and says the last words
 when the server has ended.  It may be killed at any time: the next one reads the spool again
-from its start, with the times that were noted, and has come to the same state before it
-answers.
+from its start, with the times that were noted, and comes to the same state.  Until then it
+says that it is catching up: probes are answered from the first moment on.
+
+It holds on to the files it was started with.  If their folder is removed, or taken by
+another run, it leaves what lies there now alone.
 """
 
 from __future__ import annotations
@@ -29,11 +32,18 @@ from hpuwatch.runtime.instance import Files
 from hpuwatch.runtime.last_exit import LastExit, ended_before, write_last_exit
 from hpuwatch.runtime.room import MOST_IN_MEMORY_BYTES, MOST_ON_DISK_BYTES, Room
 from hpuwatch.runtime.spool import Marks, Spool
+from hpuwatch.state.snapshot import Left
+from hpuwatch.web.ready import is_ready
 
 TICK_SECONDS = 0.1
 ECHO_PATIENCE_SECONDS = 3.0
+READING_SECONDS = 0.5
+"""How long output is read at most before news is told."""
+LAST_READING_SECONDS = 3.0
+"""How long output is read after the end; the keeper waits 10 s for our last words."""
+TAIL_BYTES = 1024**2
+"""What is read in any case: the cause of an end stands at the end."""
 
-_CHUNKS_PER_TICK = 16
 _TICKS_UNTIL_QUIET = 10
 _TICKS_BETWEEN_STATUS = 10
 _STDOUT = 1
@@ -69,13 +79,17 @@ class Watcher:
         self._clock = clock
         self._facts, self._facts_size = Facts(), -1
         self._read_facts()
-        folder, spool = task.files.folder, task.files.spool
+        self._folder, spool = task.files.folder, task.files.spool
+        self._check_folder()
+        folder = self._folder
         self._ended = ended_before(folder) if folder else None
         marks = Marks(folder / "marks" if folder else None)
         self._spool = Spool(spool, marks, clock.now)
-        most = MOST_ON_DISK_BYTES if folder else MOST_IN_MEMORY_BYTES
-        self._room = Room(spool, say, most_bytes=most, ahead=folder is not None)
-        self._echo = _echo(task, self._facts)
+        self._caught_up_at = self._spool.end()
+        on_disk = task.files.folder is not None
+        most = MOST_ON_DISK_BYTES if on_disk else MOST_IN_MEMORY_BYTES
+        self._room = Room(spool, say, most_bytes=most, ahead=on_disk)
+        self._echo = _echo(task, folder, self._facts)
         before = self._facts.number - 1
         self._watch = Watch(task.name, rules, clock, starts_before=before)
         self._latest = self._watch.snapshot()
@@ -91,15 +105,14 @@ class Watcher:
         self._room.start()
         if self._echo is not None:
             self._echo.start()
-        self._read_until(self._spool.end())
         while not self._ordered:
             self._read_facts()
             end = self._facts.exit or self._exit_unseen()
             if end is not None:
                 self._finish(end)
                 break
-            self._tick()
-            self._clock.wait(TICK_SECONDS)
+            if self._tick():
+                self._clock.wait(TICK_SECONDS)
         self._door.close()
         self._room.close()
         return 0
@@ -108,22 +121,29 @@ class Watcher:
         del number, frame
         self._ordered = True
 
-    def _tick(self) -> None:
+    @property
+    def _catching_up(self) -> bool:
+        return self._spool.position < self._caught_up_at
+
+    def _tick(self) -> bool:
+        """Read and tell what is new; return whether that was all of it."""
         self._ticks += 1
-        for _ in range(_CHUNKS_PER_TICK):
-            if not self._read():
-                break
-        if self._facts.stop_asked_at is not None and not self._stop_told:
+        all_read = self._read_for(READING_SECONDS)
+        asked = self._facts.stop_asked_at is not None
+        if asked and not self._stop_told and not self._catching_up:
             self._stop_told = True
             self._watch.process(Fact.STOP_ASKED)
         self._publish()
         self._door.open()
         if self._ticks % _TICKS_BETWEEN_STATUS == 0:
+            self._check_folder()
             self._tell_systemd()
+        return all_read
 
     def _read(self) -> bool:
         chunk = self._spool.read()
         if chunk is None:
+            self._caught_up_at = 0
             self._quiet_ticks += 1
             if self._quiet_ticks == _TICKS_UNTIL_QUIET:
                 self._watch.settle()
@@ -134,9 +154,23 @@ class Watcher:
             self._echo.wake()
         return True
 
-    def _read_until(self, end: int) -> None:
-        while self._spool.position < end and self._read():
-            pass
+    def _read_for(self, seconds: float) -> bool:
+        """Read until nothing is left, or the time is over; return whether all is read."""
+        deadline = self._clock.boottime() + seconds
+        while self._read():
+            if self._clock.boottime() >= deadline:
+                return False
+        return True
+
+    def _read_to_the_end(self) -> None:
+        """Read what a server that has ended left, and leave out some if it is too much."""
+        if self._read_for(LAST_READING_SECONDS):
+            return
+        tail = self._spool.end() - TAIL_BYTES
+        if self._spool.position < tail:
+            self._spool.skip_to(tail)
+            self._watch.take(b"\n", self._clock.now())  # half a line ends here
+        self._read_for(LAST_READING_SECONDS)
 
     def _read_facts(self) -> None:
         with suppress(OSError):
@@ -144,6 +178,17 @@ class Watcher:
             if size != self._facts_size:
                 self._facts = read_facts(self._task.files.facts)
                 self._facts_size = size
+
+    def _check_folder(self) -> None:
+        """Leave the folder alone if what lies there now isn't ours."""
+        folder, facts = self._folder, self._task.files.facts
+        if folder is None or _same_file(folder / "facts", facts):
+            return
+        self._folder = None
+        say(
+            f"{folder} was removed or belongs to another run by now; the server goes on "
+            "and is watched, but last-exit will have nothing to show of it"
+        )
 
     def _exit_unseen(self) -> ExitRecord | None:
         """Return an end that nobody could record, since the keeper is gone too."""
@@ -161,7 +206,7 @@ class Watcher:
         return ExitRecord(None, None, asked=False, ended_at=self._clock.now())
 
     def _finish(self, end: ExitRecord) -> None:
-        self._read_until(self._spool.end())
+        self._read_to_the_end()
         self._watch.close()
         before = self._watch.snapshot()
         fact = Fact.EXITED_AS_ASKED if end.asked else Fact.EXITED_UNASKED
@@ -169,22 +214,21 @@ class Watcher:
         self._publish()
         if self._echo is not None:
             self._echo.finish(ECHO_PATIENCE_SECONDS)
-        files = self._task.files
+        self._check_folder()
         self._say_last_words(
             last_exit_of(
                 before,
                 end,
                 run=self._facts.run,
                 last_lines=self._watch.last_lines,
-                spool=Path(files.spool) if files.folder else None,
+                spool=self._folder / "spool" if self._folder else None,
             )
         )
 
     def _say_last_words(self, document: LastExit) -> None:
-        folder = self._task.files.folder
-        if folder is not None:
+        if self._folder is not None:
             try:
-                write_last_exit(folder / "last-exit.json", document)
+                write_last_exit(self._folder / "last-exit.json", document)
             except ResourceError as error:
                 say(str(error))
         for line in document.text().splitlines():
@@ -200,6 +244,14 @@ class Watcher:
             echo_dropped_bytes=dropped,
             ended=self._ended,
         )
+        if self._catching_up:
+            share = self._spool.position / self._caught_up_at
+            self._latest = replace(
+                self._latest,
+                catching_up=True,
+                left=Left(reason="the output is not read yet"),
+                reason=f"hpuwatch is catching up with the output: {share:.0%} read",
+            )
 
     def _tell_systemd(self) -> None:
         latest = self._latest
@@ -207,17 +259,23 @@ class Watcher:
             return
         self._status = latest.reason
         values = {"STATUS": latest.reason}
-        if latest.phase is Phase.READY:
+        if is_ready(latest):
             values["READY"] = "1"
         elif latest.phase in (Phase.DRAINING, Phase.STOPPING):
             values["STOPPING"] = "1"
         notify_systemd(**values)
 
 
-def _echo(task: Task, facts: Facts) -> Echo | None:
+def _same_file(one: Path, other: str) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _echo(task: Task, folder: Path | None, facts: Facts) -> Echo | None:
     if not task.echo:
         return None
-    folder = task.files.folder
     return Echo(
         task.files.spool,
         _STDOUT,

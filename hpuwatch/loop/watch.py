@@ -17,6 +17,7 @@ from hpuwatch.events import Event
 from hpuwatch.life.machine import Fact, advance, fact_of
 from hpuwatch.life.phases import Phase
 from hpuwatch.loop.reason import reason_of
+from hpuwatch.parse.clean import clean
 from hpuwatch.parse.mask import mask
 from hpuwatch.parse.parser import Parser
 from hpuwatch.parse.rules import RuleSet
@@ -90,8 +91,8 @@ class Watch:
 
     @property
     def last_lines(self) -> tuple[str, ...]:
-        """Return the last lines that say something, masked and cut."""
-        telling = [text for text in self._recent if not _DULL.search(text)]
+        """Return the last lines that say something, safe to print, masked and cut."""
+        telling = [text for text in map(clean, self._recent) if not _DULL.search(text)]
         return tuple(
             mask(text.strip())[:_LONGEST_LAST_LINE] for text in telling[-_LAST_LINES:]
         )

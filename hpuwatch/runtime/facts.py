@@ -3,8 +3,8 @@
     run     who was started: run id, how many starts this name had, command fingerprint
     keep    the keeper is up
     start   the server is about to run (told by itself, before exec)
-    failed  the command could not be started
-    watch   a watcher was started
+    failed  the command, or a watcher, could not be started
+    watch   a watcher is about to run (told by itself, before exec)
     stop    somebody asked for the end
     exit    nothing of the server is left
 
@@ -138,9 +138,9 @@ def _exit(known: dict[str, Fact]) -> ExitRecord | None:
     end, failed = known.get("exit"), known.get("failed")
     if end is None or end.code is None:
         return None
-    # A watcher that can't be started says so too, but only under its own id.
+    # A watcher that can't be started says so too, under its own id or the keeper's.
     start = known.get("start")
-    ours = failed is not None and start is not None and failed.pid == start.pid
+    ours = failed is not None and (start is None or failed.pid == start.pid)
     return ExitRecord(
         code=end.code if end.code >= 0 else None,
         signal=-end.code if end.code < 0 else None,

@@ -182,6 +182,26 @@ def before_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.1")
 
 
+def held(files: Files) -> Files:
+    """Return the same files named by descriptors that those inherit who come after us.
+
+    Names can be taken away, or be another run's by then; what is open stays.
+
+    Raises:
+        ResourceError: the folder can't be written.
+    """
+    return Files(_held(files.spool), _held(files.facts), files.folder)
+
+
+def _held(path: str) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ResourceError(_unwritable(path, error)) from error
+    os.set_inheritable(descriptor, True)  # noqa: FBT003  takes no keywords
+    return f"/proc/self/fd/{descriptor}"
+
+
 def in_memory() -> Files:
     """Return files that need no disk and vanish with this process and its children.
 

@@ -41,8 +41,8 @@ class _Keeper:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         self.spool = os.open(options["--spool"], flags, 0o600)
         self.facts = os.open(options["--facts"], flags, 0o600)
-        self.alive, self.asked, self.deadline = True, False, NEVER
-        self.server = self.code = self.watcher = self.watcher_code = self.watchers = 0
+        self.alive, self.asked, self.deadline, self.pids = False, False, NEVER, [0]
+        self.server = self.watcher = self.watcher_code = self.watchers = 0
         self.watcher_command, self.due = json.loads(options.get("--watcher", "[]")), 0.0
         # What nohup, or a shell for its background jobs, made us ignore stays ignored.
         self.ask = {s for s in ASK if signal.getsignal(s) is not signal.SIG_IGN}
@@ -53,7 +53,8 @@ class _Keeper:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, self.heard)
         self._tell("keep")
-        self.server = self._spawn(self.command, self.spool)
+        self.server = self._spawn(self.command, "start")
+        self.alive, self.code = self.server > 0, os.EX_UNAVAILABLE  # unless it ends
         while self.alive or self._others():
             self._keep_watcher()
             self._hear(1.0 if self.deadline == NEVER else 0.1)
@@ -70,57 +71,62 @@ class _Keeper:
             self._send([self.watcher] if self.watcher else [], signal.SIGKILL)
         return 128 - self.code if self.code < 0 else self.code or 70 * (not self.asked)
 
-    def _spawn(self, command: list[str], output: int | None = None) -> int:
-        if pid := os.fork():
-            return pid
+    def _spawn(self, command: list[str], fact: str) -> int:
+        pid = -1
         try:
+            if pid := os.fork():
+                return pid
             os.setsid()
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignored it
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self.heard)
-            if output is not None:  # who the server is gets written before it runs
-                self._tell("start")
-                os.dup2(output, 1)
-                os.dup2(output, 2)
+            self._tell(fact, count=self.watchers)  # who it is, before it runs
+            if fact == "start":
+                os.dup2(os.dup2(self.spool, 1), 2)
             os.execvp(command[0], command)
-        except OSError as error:
+        except OSError as error:  # fork's too: no process was to be had
             self._tell("failed", error=f"{command[0]}: {error.strerror}")
         finally:
-            os._exit(69)
+            if not pid:
+                os._exit(os.EX_UNAVAILABLE)
+        return 0
 
     def _tell(self, fact: str, **said: object) -> None:
-        who = {"pid": os.getpid(), "ticks": int(_stat("self")[19])}
+        who = {"pid": os.getpid(), "ticks": int((_stat("self") or [b"0"] * 20)[19])}
         line = json.dumps({"fact": fact, "at": time(), **who, **said}) + "\n"
         with suppress(OSError):
             os.write(self.facts, line.encode())
 
     def _others(self) -> list[int]:  # all that we started or inherited, but the watcher
         us = [str(os.getpid()).encode()]
-        pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
-        return [pid for pid in pids if pid != self.watcher and _stat(pid)[1:2] == us]
+        with suppress(OSError):
+            self.pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [p for p in self.pids if p != self.watcher and _stat(p)[1:2] == us]
 
     def _send(self, pids: list[int], number: int) -> None:
         for pid in pids:
-            with suppress(ProcessLookupError):
+            with suppress(OSError):  # gone, or not ours to signal
                 os.kill(pid, number)
 
     def _keep_watcher(self) -> None:
         if self.watcher_command and not self.watcher and monotonic() >= self.due:
             self.watchers += 1
-            self._tell("watch", count=self.watchers)
-            self.watcher = self._spawn(self.watcher_command)
+            self.watcher = self._spawn(self.watcher_command, "watch")
+            if not self.watcher:
+                self._bury(0, os.EX_UNAVAILABLE)
 
     def _hear(self, patience: float) -> None:
         number = getattr(signal.sigtimedwait(self.heard, patience), "si_signo", 0)
         if number in self.ask and self.alive and not self.asked:
             self.asked = True
-            self.deadline = monotonic() + self.stop_wait * (number != signal.SIGQUIT)
+            wait = 0 if number == signal.SIGQUIT else self.stop_wait
+            self.deadline = monotonic() + wait
             self._tell("stop")
-            os.kill(self.server, signal.SIGTERM)  # to its group would undo a drain
+            self._send([self.server], signal.SIGTERM)  # to its group would undo a drain
         elif number in self.ask:
             self.deadline = monotonic()
         elif number not in {0, signal.SIGCHLD} and self.alive:
-            os.kill(self.server, number)
+            self._send([self.server], number)
         with suppress(ChildProcessError):
             while (dead := os.waitpid(-1, os.WNOHANG))[0]:
                 self._bury(dead[0], os.waitstatus_to_exitcode(dead[1]))

@@ -13,6 +13,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from hpuwatch.runtime.spool import STARTUP_BYTES
 
@@ -49,7 +50,6 @@ class Room:
         Raises:
             OSError: it isn't there.
         """
-        self._path = path
         self._say = say
         self._descriptor = os.open(path, os.O_WRONLY)
         self._most = most_bytes
@@ -94,8 +94,10 @@ class Room:
     def _make_room(self, end: int) -> None:
         if not self._full:
             self._full = True
+            # We may have been given a descriptor's name, which tells people nothing.
+            name = Path(f"/proc/self/fd/{self._descriptor}").readlink()
             self._say(
-                f"the disk of {self._path} is full: output after the start is given up, "
+                f"the disk of {name} is full: output after the start is given up, "
                 "the oldest first, so that the server goes on; free some room there"
             )
         self._punch(end - ROOM_BYTES // 2)

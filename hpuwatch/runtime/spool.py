@@ -110,6 +110,11 @@ class Spool:
         self._marks.add(self.position, at)
         return Chunk(data, at)
 
+    def skip_to(self, position: int) -> None:
+        """Give up what lies between here and there; what is read next may be half a line."""
+        self.skipped_bytes += position - self.position
+        self.position = position
+
     def end(self) -> int:
         """Return where the spool ends now."""
         return os.fstat(self._descriptor).st_size

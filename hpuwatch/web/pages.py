@@ -3,6 +3,9 @@
 Every page is built whole before a byte is sent, so a page that can't be built becomes a
 plain 500 with one sentence, is counted, and harms nothing else.  Only ``/livez`` then says
 that all is well: a failed liveness probe would get a healthy server killed.
+
+While the output of before is still being read there are no metrics: counters that begin
+anew at 0 would be taken for a restart, and all that they count would be counted twice.
 """
 
 from __future__ import annotations
@@ -60,6 +63,9 @@ class Pages:
             )
 
     def _metrics(self, accept: str) -> Page:
+        snapshot = self._take()
+        if snapshot.catching_up:
+            return _plain(503, snapshot.reason)
         body, content_type = scrape(self._collector, accept)
         return Page(200, content_type, body)
 

@@ -3,6 +3,7 @@
 ``ready/1`` goes to orchestrators and scripts, which need one sentence and, while a warm-up
 runs, how far it is and how long it will take.  A server that is still loading is alive; so
 is one that hpuwatch is about to start again.  Only one that will not come back is not.
+While the output of before is still being read, nothing is known for sure: not ready, alive.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ def ready_of(snapshot: Snapshot) -> Ready:
 
 def is_ready(snapshot: Snapshot) -> bool:
     """Return whether requests will be answered."""
-    return snapshot.phase is Phase.READY
+    return snapshot.phase is Phase.READY and not snapshot.catching_up
 
 
 def is_gone(snapshot: Snapshot) -> bool:
     """Return whether the server will not come back by itself."""
-    return snapshot.phase in GONE
+    return snapshot.phase in GONE and not snapshot.catching_up
 
 
 def _estimate(left: Left) -> SecondsLeft | None:
@@ -80,6 +81,6 @@ def _reason(snapshot: Snapshot, *, told_left: bool) -> str:
         snapshot.reason
         or f"the server's phase is {snapshot.phase.value.replace('_', ' ')}"
     )
-    if snapshot.phase is not Phase.WARMING or told_left:
+    if snapshot.catching_up or snapshot.phase is not Phase.WARMING or told_left:
         return said
     return f"{said}; time left unknown: {snapshot.left.reason}"

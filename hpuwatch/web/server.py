@@ -2,7 +2,8 @@
 
 One thread per connection, with a limit on both its patience and their number: a client
 that hangs costs one thread for a few seconds, and neither the others nor our own end wait
-for it.  Nothing here changes anything, so only GET and HEAD are answered.
+for it.  Where all threads are taken, the connection that has waited longest without asking
+for a page makes room.  Nothing here changes anything, so only GET and HEAD are answered.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeAlias
 
@@ -25,6 +27,7 @@ MOST_CONNECTIONS = 64
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  only ":PORT" asks for it
 
 _STOP_POLL_SECONDS = 0.1
+_HANDOVER_SECONDS = 1.0
 _LARGEST_IGNORED_BODY = 65536
 
 _Request: TypeAlias = "socket.socket | tuple[bytes, socket.socket]"
@@ -93,6 +96,8 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, listen: Listen, pages: Pages) -> None:
         self.pages = pages
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._silent: dict[_Request, None] = {}  # oldest first
+        self._silent_lock = threading.Lock()
         host = listen.host
         if not host:
             host = "::" if socket.has_dualstack_ipv6() else EVERY_ADDRESS
@@ -108,12 +113,15 @@ class _Server(ThreadingHTTPServer):
         self.server_port = self.server_address[1]
 
     def process_request(self, request: _Request, client_address: object) -> None:
-        if not self._free.acquire(blocking=False):
+        if not self._free.acquire(blocking=False) and not self._make_room():
             self.shutdown_request(request)  # better no answer for one than no threads
             return
+        with self._silent_lock:
+            self._silent[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:
+            self.asked(request)
             self._free.release()  # no thread was to be had
             raise
 
@@ -121,7 +129,24 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.asked(request)
             self._free.release()
+
+    def asked(self, request: _Request) -> None:
+        """Note that a connection has said what it wants, or is over."""
+        with self._silent_lock:
+            self._silent.pop(request, None)
+
+    def _make_room(self) -> bool:
+        """Let go of the oldest connection that is silent; return whether we got its place."""
+        with self._silent_lock:
+            oldest = next(iter(self._silent), None)
+            if not isinstance(oldest, socket.socket):
+                return False
+            del self._silent[oldest]
+        with suppress(OSError):  # it is over already
+            oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and ends
+        return self._free.acquire(timeout=_HANDOVER_SECONDS)
 
     def handle_error(self, request: _Request, client_address: object) -> None:
         """Say nothing: a client that went away is no news, and pages don't raise."""
@@ -155,6 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_OPTIONS = do_POST  # noqa: N815  likewise
 
     def _page(self) -> Page:
+        self.server.asked(self.connection)
         accept = self.headers.get("Accept", "")
         return self.server.pages.answer(self.path.partition("?")[0], accept)
 

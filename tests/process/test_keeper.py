@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from hpuwatch.runtime.kept import KEEPER
-from hpuwatch.testing.programs import PLAIN_PYTHON, Programs, alive, children, until
+from hpuwatch.testing.programs import (
+    PLAIN_PYTHON,
+    Program,
+    Programs,
+    alive,
+    children,
+    until,
+)
 
 FOREVER = "import time\nwhile True: time.sleep(60)"
 DEAF = f"import signal\nsignal.signal(15, signal.SIG_IGN)\nprint('up')\n{FOREVER}"
@@ -220,6 +227,63 @@ def test_a_command_that_cannot_be_executed(programs: Programs, tmp_path: Path) -
     end = kept.facts.exit
     assert end is not None
     assert "No such file" in end.error
+
+
+FULL = """
+import os, runpy, sys
+forks, fork = [int(word) for word in sys.argv[1].split(",")], os.fork
+def limited():
+    count[0] += 1
+    if count[0] in forks: raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+count, os.fork, sys.argv = [0], limited, sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs the keeper where some of its forks fail, as under a limit of processes."""
+
+
+def crowded(programs: Programs, forks: str, *words: str) -> Program:
+    facts = programs.folder / "facts"
+    argv = [*PLAIN_PYTHON, FULL, forks, str(KEEPER)]
+    argv += ["--spool", str(programs.folder / "spool"), "--facts", str(facts)]
+    return programs.program([*argv, "--stop-wait", "inf", *words], facts=facts)
+
+
+def test_no_process_to_be_had_for_the_next_watcher(programs: Programs) -> None:
+    """A limit of processes costs the watcher for a while, never the server."""
+    watcher = json.dumps(server("raise SystemExit(1)"))
+    command = ["--watcher", watcher, "--", *server(DEAF)]
+    kept = crowded(programs, "3", *command)
+    until(lambda: kept.facts.watcher_starts >= 3)
+    assert "the watcher ended (69), the next one starts in 2 s" in kept.err
+    assert alive(kept.server())
+    kept.ask(signal.SIGQUIT)  # at once, though it would wait for ever
+    assert kept.wait() == 128 + signal.SIGKILL
+    assert "Traceback" not in kept.err
+
+
+def test_processes_that_cannot_be_listed(programs: Programs) -> None:
+    code = """
+import os, runpy, sys
+def listdir(path): raise OSError(23, "Too many open files in system")
+os.listdir, sys.argv = listdir, sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    facts = programs.folder / "facts"
+    argv = [*PLAIN_PYTHON, code, str(KEEPER), "--spool", str(programs.folder / "spool")]
+    argv += ["--facts", str(facts), "--stop-wait", "1", "--"]
+    kept = programs.program([*argv, *server("raise SystemExit(3)")], facts=facts)
+    assert kept.wait() == 3
+    assert "Traceback" not in kept.err
+
+
+def test_no_process_to_be_had_for_the_server(programs: Programs) -> None:
+    kept = crowded(programs, "1", "--", *server(FOREVER))
+    assert kept.wait() == 69
+    end = kept.facts.exit
+    assert end is not None
+    assert "Resource temporarily unavailable" in end.error
+    assert kept.err == "hpuwatch: the server ended unasked (69)\n"
 
 
 def test_the_watcher_is_started_again_later_each_time(programs: Programs) -> None:
