@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,15 @@ def test_streams_that_are_closed_cost_their_words_only(
     assert not bench.is_served()
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """Undo what ``nohup`` did to us: a child inherits that a hang-up is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_a_hangup_ends_it_as_sigterm_does(bench: Bench) -> None:
     tune = bench.tune("--trials", "3", "--load", LIGHT)
     until(lambda: in_trial_1(bench))
