@@ -14,6 +14,7 @@ from hpuwatch.advise.figures import (
 )
 from hpuwatch.advise.finding import INFO, Sighting
 from hpuwatch.advise.proposal import (
+    VARIABLE,
     incomplete_phases,
     is_short,
     is_worth_a_look,
@@ -144,7 +145,7 @@ def short(start: Start) -> Sighting | None:
             f"The rest came out of the {format_bytes(reserve.outside_bytes)} outside of "
             "vLLM's budget, which requests may need for themselves."
         ),
-        cure="Raise VLLM_GRAPH_RESERVED_MEM as proposed, or warm fewer buckets.",
+        cure=_cure_of_short(start),
         numbers={
             "reserve_bytes": reserve.reserve_bytes,
             "used_bytes": used,
@@ -152,6 +153,16 @@ def short(start: Start) -> Sighting | None:
             "outside_reserve_bytes": reserve.outside_bytes,
         },
         lines=evidence_of_split(start),
+    )
+
+
+def _cure_of_short(start: Start) -> str:
+    proposal = propose(start)
+    if proposal is not None and VARIABLE in proposal.env:
+        return f"Raise {VARIABLE} as proposed, or warm fewer buckets."
+    return (
+        "Warm fewer buckets, or raise --gpu-memory-utilization: a reserve that large would "
+        "leave no room for a KV cache."
     )
 
 

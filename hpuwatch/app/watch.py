@@ -190,6 +190,13 @@ class Watcher:
             "and is watched, but last-exit will have nothing to show of it"
         )
 
+    def _readable_spool(self) -> Path | None:
+        """Return where people find the output, if it is still there."""
+        if self._folder is None:
+            return None
+        named = self._folder / "spool"
+        return named if _same_file(named, self._task.files.spool) else None
+
     def _exit_unseen(self) -> ExitRecord | None:
         """Return an end that nobody could record, since the keeper is gone too."""
         keeper = self._facts.keeper
@@ -221,7 +228,7 @@ class Watcher:
                 end,
                 run=self._facts.run,
                 last_lines=self._watch.last_lines,
-                spool=self._folder / "spool" if self._folder else None,
+                spool=self._readable_spool(),
             )
         )
 

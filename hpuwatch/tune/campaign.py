@@ -22,7 +22,10 @@ from hpuwatch.tune.space import Space
 from hpuwatch.tune.study import Proposal, Study, propose
 from hpuwatch.tune.trial import Outcome, Trial, TrialState
 
-EXHAUSTED = "The search ended early: only settings already tried were proposed."
+EXHAUSTED = (
+    "The search ended early: nothing else differs enough from what was tried to be worth a "
+    "restart."
+)
 INTERRUPTED = "The search was interrupted."
 
 

@@ -256,6 +256,16 @@ def _cmdline(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
+def test_its_spool_is_removed(programs: Programs) -> None:
+    """The last words don't send people to a file that is gone."""
+    run = programs.run(server(f"{READY}\n{POLITE}"))
+    until(lambda: run.metric("hpuwatch_log_lines_total") > 0)
+    run.spool.unlink()
+    os.kill(run.server(), signal.SIGKILL)
+    assert run.wait() == 128 + signal.SIGKILL
+    assert "hpuwatch suggest" not in said(run)
+
+
 def test_its_folder_is_removed_and_another_run_takes_the_name(
     programs: Programs,
 ) -> None:

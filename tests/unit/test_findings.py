@@ -296,6 +296,15 @@ def test_graphs_larger_than_the_reserve() -> None:
     finding = found(text)["reserve-short"]
     assert finding.severity == "warning"
     assert finding.seen.numbers["short_bytes"] == pytest.approx(1.8 * 1024**3)
+    assert "as proposed" in finding.seen.cure
+
+
+def test_graphs_larger_than_all_that_is_usable_get_no_promise_of_a_proposal() -> None:
+    text = ENGINE + WEIGHTS + sized() + WARM.format(used=200.0) + READY
+    assert propose(start_of_text(text)) is None
+    cure = found(text)["reserve-short"].seen.cure
+    assert "as proposed" not in cure
+    assert "fewer buckets" in cure
 
 
 def test_a_graph_budget_that_ran_out() -> None:
