@@ -39,7 +39,6 @@ from hpuwatch.state.model import (
     MULTIMODAL,
     PROMPT,
     Known,
-    Memory,
     Start,
     State,
     T,
@@ -151,7 +150,7 @@ def _memory(start: Start) -> MemoryPart:
     if found is None:
         return MemoryPart()
     rank, memory = found
-    amounts = _amounts(memory)
+    amounts = memory.amounts()
     return MemoryPart(
         rank=rank,
         ranks=len(start.memory),
@@ -161,20 +160,6 @@ def _memory(start: Start) -> MemoryPart:
         printed={name: amount.printed for name, amount in amounts.items()},
         **{name: amount.bytes for name, amount in amounts.items()},
     )
-
-
-def _amounts(memory: Memory) -> dict[str, Amount]:
-    known = {
-        "total": memory.total,
-        "weights": memory.weights,
-        "profile_run": memory.profile_run,
-        "free": memory.free,
-        "usable": memory.usable,
-        "reserve": memory.reserve,
-        "dummy_block": memory.dummy_block,
-        "kv_cache": memory.kv_cache,
-    }
-    return {name: amount.value for name, amount in known.items() if amount}
 
 
 def _kv(start: Start) -> KvPart:

@@ -21,7 +21,7 @@ class Door:
     """Metrics, probes and the status page of one watcher."""
 
     def __init__(self, listen: str, take: Callable[[], Snapshot], clock: Clock) -> None:
-        """Stay closed for now.
+        """Prepare, and stay closed until asked to open.
 
         Raises:
             ConfigError: ``listen`` is no address.

@@ -82,17 +82,8 @@ def warmed(start: Start) -> dict[str, tuple[int, int]]:
 
 def memory_split(memory: Memory) -> dict[str, Amount]:
     """Return the amounts that are known, by the catalogue's ``MEMORY_KINDS``."""
-    split = {
-        "total": memory.total,
-        "weights": memory.weights,
-        "profile_run": memory.profile_run,
-        "free": memory.free,
-        "usable": memory.usable,
-        "graph_reserve": memory.reserve,
-        "dummy_block": memory.dummy_block,
-        "kv_cache": memory.kv_cache,
-    }
-    return {kind: amount.value for kind, amount in split.items() if amount}
+    spelled = {"reserve": "graph_reserve"}
+    return {spelled.get(name, name): each for name, each in memory.amounts().items()}
 
 
 def model_name(server: Server) -> str:

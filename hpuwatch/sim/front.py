@@ -14,7 +14,7 @@ class FrontDoor:
     """Takes connections and hands them to the API."""
 
     def __init__(self, api: Api) -> None:
-        """Stay closed for now."""
+        """Prepare, and stay closed until the server is ready."""
         self._api = api
         self._open: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None

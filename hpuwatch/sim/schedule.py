@@ -56,11 +56,6 @@ class Plan:
     decodes: tuple[Request, ...] = ()
     steps: int = 1
 
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether nothing can run."""
-        return not self.prefills and not self.decodes
-
 
 @dataclass(slots=True)
 class Scheduler:

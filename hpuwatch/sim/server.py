@@ -211,7 +211,7 @@ class Server:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Take the port without listening, so that connections are refused for now."""
+    """Take the port without listening, so that connections are refused until it is ready."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

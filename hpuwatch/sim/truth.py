@@ -72,11 +72,6 @@ class Truth:
         """Device memory of the card."""
         return self._options.card.total_bytes
 
-    @property
-    def loaded_bytes(self) -> int:
-        """In use once the weights are there; the profile run of 0.26 adds nothing."""
-        return self._options.card.base_bytes + self.weights_bytes
-
     def graph_bytes(self, phase: str, bucket: Bucket) -> int:
         """Return what the captured graph of a bucket keeps."""
         law: GraphLaw = self._options.model.graphs[phase]

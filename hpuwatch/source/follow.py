@@ -19,7 +19,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from typing_extensions import Self
 
@@ -27,19 +26,6 @@ from hpuwatch.source.opening import opened
 
 CHUNK = 1024 * 1024
 _REMEMBERED = 64
-
-
-class Stream(Protocol):
-    """Output that comes in bit by bit."""
-
-    @property
-    def ended(self) -> bool:
-        """Return whether nothing will come any more."""
-        ...
-
-    def read(self) -> bytes:
-        """Return what is new, up to ``CHUNK`` bytes; nothing if nothing is."""
-        ...
 
 
 class Follower:

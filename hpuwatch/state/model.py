@@ -74,6 +74,20 @@ class Memory:
     used_after_kv: Known[Amount] | None = None  # of the device, with KV allocated
     profile_seconds: float | None = None  # between two headers: weights, profile run
 
+    def amounts(self) -> dict[str, Amount]:
+        """Return what is known of it, by name, in the order in which a server settles it."""
+        named = {
+            "total": self.total,
+            "weights": self.weights,
+            "profile_run": self.profile_run,
+            "free": self.free,
+            "usable": self.usable,
+            "reserve": self.reserve,
+            "dummy_block": self.dummy_block,
+            "kv_cache": self.kv_cache,
+        }
+        return {name: known.value for name, known in named.items() if known}
+
 
 @dataclass(frozen=True, slots=True)
 class Kv:
