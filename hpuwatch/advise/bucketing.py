@@ -6,18 +6,31 @@ ones act depends on the release too (``gaudi.heeded``).  Advice names only what 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.heeded import heeded
 from hpuwatch.gaudi.model import BucketSettings
-from hpuwatch.gaudi.releases import Release, release_of
+from hpuwatch.gaudi.resolve import FILE_VARIABLE as FILE
 from hpuwatch.gaudi.resolve import Flags, strategy_of
-from hpuwatch.state.model import DECODE, PROMPT, Known, Server, Start, T
+from hpuwatch.state.configured import (
+    printed_strategy,
+    release,
+    release_text,
+    value_of,
+)
+from hpuwatch.state.model import DECODE, PROMPT, Start
 
-FILE = "VLLM_BUCKETING_FROM_FILE"
+__all__ = [
+    "FILE",
+    "Ranges",
+    "flags_of",
+    "ranges_of",
+    "release",
+    "release_text",
+    "variable_of",
+]
 
 _VARIABLES = {
     (PROMPT, 0): ("VLLM_PROMPT_BS_BUCKET_MAX",),
@@ -37,7 +50,6 @@ _FLAGS = {
 }
 """The flags that end an axis where no variable does."""
 
-_LEGACY_NAMES = re.compile(r"(exp|lin|pad)\w*")
 _WORDS = {"exp": "exponential", "lin": "linear", "pad": "padding-aware", "file": "file"}
 
 
@@ -81,36 +93,22 @@ def flags_of(phase: str, axis: int) -> tuple[str, ...]:
     return _FLAGS.get((phase, axis), ())
 
 
-def release(server: Server) -> Release | None:
-    """Return the release that the log's versions point to, or None."""
-    version, build = _value(server.version), _value(server.build)
-    text = version
-    if server.plugin and version:
-        text = f"plugin-{version}"
-    elif not server.plugin and build:
-        text = f"fork-{build}"
-    if text is None:
-        return None
-    try:
-        return release_of(text)
-    except ConfigError:
-        return None
-
-
 def ranges_of(start: Start) -> Ranges:
     """Return how the server makes its bucket ranges, as far as its log tells."""
     found = release(start.server)
     if found is None:
-        return Ranges(_printed(start))
+        return Ranges(printed_strategy(start))
     env = {name: known.value for name, known in start.server.flags.items()}
     dialect = dialect_of(found.dialect)
     listed = env.get(FILE) if "file" in dialect.strategies else None
     try:
-        flags = Flags(1, 1, 1, 1, bucket_file=listed or None, strategy=_printed(start))
+        flags = Flags(
+            1, 1, 1, 1, bucket_file=listed or None, strategy=printed_strategy(start)
+        )
         strategy = strategy_of(dialect, flags, env)
     except ConfigError:
-        return Ranges(_printed(start))
-    longest = _value(start.server.max_model_len) or 1
+        return Ranges(printed_strategy(start))
+    longest = value_of(start.server.max_model_len) or 1
     settings = BucketSettings(
         max_num_seqs=1,
         max_num_batched_tokens=1,
@@ -131,14 +129,3 @@ def ranges_of(start: Start) -> Ranges:
         switch=switches.get(dialect.strategy_rule) if strategy == "exp" else None,
         reads_file="file" in dialect.strategies,
     )
-
-
-def _printed(start: Start) -> str | None:
-    """Return the strategy as the log says it: in its features, or by the ranges' form."""
-    said = start.server.features.get("bucketing_strategy", "")
-    known = _LEGACY_NAMES.fullmatch(said.strip())
-    return known[1] if known else _value(start.server.strategy)
-
-
-def _value(known: Known[T] | None) -> T | None:
-    return known.value if known else None

@@ -16,7 +16,7 @@ class _Document(BaseModel):
 
 
 class Evidence(_Document):
-    """A line of the log."""
+    """A line of the log; ``line`` is 0 where it is of another log, whose end was read."""
 
     file: str
     line: int

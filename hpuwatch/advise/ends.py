@@ -18,6 +18,7 @@ from hpuwatch.advise.proposal import VARIABLE, propose
 from hpuwatch.advise.shortage import DEFAULT_RATIO, in_words, shortage_of
 from hpuwatch.life.phases import Phase
 from hpuwatch.state.model import Fault, Start
+from hpuwatch.state.serving import KV_ALLOCATION
 
 Check = Callable[[Start], "Sighting | None"]
 
@@ -36,6 +37,12 @@ _DURING = {
 
 _KV_ENDS = ("kv-short", "kv-none")
 
+_NO_ROOM_FOR_KV = Cause(
+    why="The KV cache was as large as vLLM had worked out, yet less was free by then: "
+    "something else holds memory of the card, or took it after the profile run.",
+    cure="Look at hl-smi for other processes on the card, then lower "
+    "--gpu-memory-utilization.",
+)
 _WHAT_HELPS = {
     "weights-oom": Cause(
         why="The weights don't fit beside what else is on the card. The graph reserve "
@@ -137,6 +144,8 @@ def _helps(start: Start, fault: Fault, code: str) -> Cause:
         return _short_of_kv(start, fault)
     if fault.name == "bad_env_value":
         return bad_value(start, fault)
+    if code == "sizing-oom" and fault.at == KV_ALLOCATION:
+        return _NO_ROOM_FOR_KV
     return _WHAT_HELPS.get(code) or cause_of(fault)
 
 

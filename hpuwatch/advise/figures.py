@@ -10,15 +10,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
+from hpuwatch.gaudi.kvcache import HPU_BLOCK_SIZE
 from hpuwatch.records import Line
 from hpuwatch.state.model import DECODE, MULTIMODAL, PROMPT, Memory, Start
 from hpuwatch.units import GIB, format_bytes
-
-HPU_BLOCK_SIZE = 128
-"""Tokens per KV block on HPU where the log doesn't say otherwise (vLLM elsewhere: 16).
-
-The default since vLLM 0.6.4 (fork 1.19); before that the documentation asked for it.
-"""
 
 ACTIVATION_SHARE = 0.10
 """Allowance for activations, as a share of the free memory (see ``advise.proposal``)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hpuwatch.advise import ends, gaps, reserve, warmup
+from hpuwatch.advise import ends, gaps, listed, reserve, warmup
 from hpuwatch.advise.finding import (
     ERROR,
     INFO,
@@ -51,8 +51,9 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "sizing-oom",
         ERROR,
-        "The card's memory ran out in the profile run.",
-        "Fewer tokens or sequences at once, or more cards; the reserve can't help.",
+        "The card's memory ran out in the profile run, or as the KV cache was allocated.",
+        "Fewer tokens or sequences at once, or more cards; the reserve can't help. For the "
+        "KV cache, a lower utilisation.",
         ends.ended_by("sizing-oom"),
     ),
     Kind(
@@ -177,6 +178,14 @@ KINDS: tuple[Kind, ...] = (
         "lower VLLM_DECODE_BLOCK_BUCKET_MAX; under the exponential one, which ignores it, "
         "a lower --max-num-seqs or --max-model-len, another strategy, or a bucket file.",
         warmup.above_kv,
+    ),
+    Kind(
+        "buckets-differ",
+        INFO,
+        "The log lists other buckets than the rules of its release give; where another "
+        "release's rules give exactly that list, it is named.",
+        "The log is right; predictions for this server are to be doubted.",
+        listed.differ,
     ),
     Kind(
         "card-mismatch",

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil
 
 from hpuwatch.advise.causes import code_of, root_fault
 from hpuwatch.advise.figures import (
@@ -39,6 +38,7 @@ from hpuwatch.advise.figures import (
     tokens_per_block,
 )
 from hpuwatch.advise.shortage import DEFAULT_RATIO, Shortage, shortage_of
+from hpuwatch.gaudi.memory import blocks_won, ratio_holding
 from hpuwatch.state.model import Known, Start
 from hpuwatch.units import format_bytes
 
@@ -232,10 +232,9 @@ def _changed(
 ) -> Proposal | None:
     """Return the proposal for a reserve of at least ``wanted_bytes``."""
     answers, why = cause
-    ratio = ceil(wanted_bytes / reserve.usable_bytes * 1000) / 1000
-    ratio = max(ratio, _SMALLEST_RATIO)
+    ratio = max(ratio_holding(wanted_bytes, reserve.usable_bytes), _SMALLEST_RATIO)
     new_reserve = ratio * reserve.usable_bytes
-    won = int((reserve.reserve_bytes - new_reserve) / reserve.block_bytes)
+    won = blocks_won(reserve.reserve_bytes - new_reserve, reserve.block_bytes)
     if won == 0 or ratio > _LARGEST_RATIO or not _fits_one_request(start, won):
         return None
     margin, kept = _margin(reserve, new_reserve)

@@ -20,8 +20,8 @@ from hpuwatch.advise.proposal import (
     is_worth_a_look,
     propose,
 )
+from hpuwatch.gaudi.cards import card_of_memory
 from hpuwatch.records import Line
-from hpuwatch.state.memory import card_of_memory
 from hpuwatch.state.model import DECODE, PROMPT, Start, Traffic
 from hpuwatch.units import format_bytes
 

@@ -15,9 +15,11 @@ from hpuwatch.advise.document import (
     FindingPart,
     ProposalPart,
     Report,
+    ServerPart,
     StartReport,
     TrafficPart,
 )
+from hpuwatch.advise.envheader import EnvHeader
 from hpuwatch.units import format_bytes, parse_amount
 
 _TAG = re.compile(r"<[^<>\s`]+>")
@@ -80,11 +82,21 @@ def render_env(report: Report) -> str:
         if proposal is None:
             lines.append(f"# {one_line(each.headline.do)}")
             continue
+        lines += _env_header(each.server).lines()
         lines += [f"# {line}" for line in _proposal_lines(proposal)]
         if proposal.flags:
             lines.append(f"# flags: {' '.join(proposal.flags)}")
         lines += [f"{name}={value}" for name, value in proposal.env.items()]
     return "\n".join(lines) + "\n"
+
+
+def _env_header(server: ServerPart) -> EnvHeader:
+    return EnvHeader(
+        release=server.release,
+        card=server.card,
+        model=server.model,
+        tp=None if server.tp is None else str(server.tp),
+    )
 
 
 def one_line(text: str) -> str:
@@ -318,7 +330,8 @@ def _finding_lines(
 
 def _quote(line: Evidence) -> str:
     """Quote a log line, cut where it would flood the report."""
-    where, text = f"{_name(line.file)}:{line.line}: ", line.text
+    place = f":{line.line}" if line.line else ""  # 0: of another log's end
+    where, text = f"{_name(line.file)}{place}: ", line.text
     more = len(text) - _LONGEST_QUOTE
     if more > 0:
         text = f"{text[:_LONGEST_QUOTE]}… ({more:,} more characters)"

@@ -37,7 +37,7 @@ def generate(settings: BucketSettings, phase: str) -> tuple[Bucket, ...]:
     dialect = dialect_of(settings.dialect)
     speculates = isinstance(dialect, PluginDialect) and dialect.speculates
     if phase == DECODE and speculates and settings.num_speculative_tokens:
-        return tuple(plugin.speculative(settings, made))
+        return tuple(plugin.speculative(settings.for_decode, made))
     return made
 
 
@@ -53,6 +53,8 @@ def seeds(settings: BucketSettings, phase: str) -> tuple[Bucket, ...]:
             f"{dialect.name} has no bucketing strategy {settings.strategy!r}; "
             f"it has {', '.join(dialect.strategies)}.",
         )
+    if phase == DECODE:
+        settings = settings.for_decode
     if isinstance(dialect, PluginDialect) and settings.strategy == "file":
         return tuple(file_buckets(settings, dialect, phase))
     return tuple(_MAKERS[type(dialect), phase](settings, dialect))

@@ -109,9 +109,12 @@ _HEAD = PluginDialect(
     speculates=True,
     decode_top=_top_worst_within_pools,
     decode_count=_count_beyond_pools,
+    attention_blocks=True,
     unified=False,
     pool_bounds_lin=False,
     file_evaluates=False,
+    file_warns=True,
+    context_alone=True,
     batch_capped=True,
     context_cap="length",
     chunk_step=True,
@@ -123,6 +126,7 @@ _P20 = replace(
     _P21,
     name="gaudi-plugin-0.20",
     decode_top=_top_three_pools,
+    attention_blocks=False,
     pool_bounds_lin=True,
 )
 _P19 = replace(
@@ -131,6 +135,7 @@ _P19 = replace(
     strategies=("exp", "lin", "file"),
     strategy_rule="legacy",
     decode_top=_top_third,
+    file_warns=False,
 )
 _P18 = replace(
     _P19,
@@ -166,6 +171,7 @@ _P13 = replace(
     mamba_rounding="never",
     mamba_caps_decode=False,
     decode_top=_top_within_pool,
+    context_alone=False,
     batch_capped=False,
 )
 _P11 = replace(

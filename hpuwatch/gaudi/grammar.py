@@ -73,9 +73,13 @@ class PluginDialect(Dialect):
         speculates: decode lists grow for speculative tokens.
         decode_top: greatest decode context of exp, in blocks.
         decode_count: how many values exp tries up to it.
+        attention_blocks: decode buckets of hybrid models count attention blocks.
         unified: unified attention may be chosen, whose buckets we don't know.
         pool_bounds_lin: lin never exceeds the pool, contiguous attention or not.
         file_evaluates: a bucket file's line is evaluated; later it is only read.
+        file_warns: the log names the buckets of a file that the filters drop.
+        context_alone: a prompt with context runs by itself, so that buckets of several
+            such prompts are never used, and warm-up runs single ones for them.
         batch_capped: the batch of a fall-back bucket never exceeds max_num_seqs.
         context_cap: what bounds the context of a fall-back bucket: the ``pool``, the
             ``largest`` prepared decode context, or the ``length`` of the model.
@@ -95,9 +99,12 @@ class PluginDialect(Dialect):
     speculates: bool
     decode_top: Callable[[BucketSettings], int]
     decode_count: Callable[[BucketSettings, int], int]
+    attention_blocks: bool
     unified: bool
     pool_bounds_lin: bool
     file_evaluates: bool
+    file_warns: bool
+    context_alone: bool
     batch_capped: bool
     context_cap: Literal["pool", "largest", "length"]
     chunk_step: bool

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from hpuwatch.gaudi import checks
-from hpuwatch.gaudi.checks import Check
+from hpuwatch.gaudi.checks import Check, Judgement
+from hpuwatch.gaudi.releases import NEWEST
+from hpuwatch.gaudi.spans import Point, covers, point_of
 
-Kind = Literal["env", "flag"]
-
-ALL = "all"
 YES = "true, t, 1, yes, y or on; everything else is false"
+ONE_YES = "true; up to fork-1.21 no other word, later also t, 1, yes, y or on"
+WHOLE = "a whole number"
+COUNT = "a whole number, 1 or more"
+
+BUCKETS = "buckets"
+GROUPS = {
+    "memory": "Memory",
+    "buckets": "Buckets",
+    "attention": "Attention",
+    "graphs": "Graphs and compilation",
+    "warm-up": "Warm-up",
+    "restart": "Restart",
+    "logs": "Logs and profiles",
+    "other": "Cards and host",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,27 +33,62 @@ class Knob:
 
     Attributes:
         name: as it is set: ``VLLM_…``, ``PT_HPU_…`` or ``--flag``.
-        kind: environment variable or flag of the server.
-        group: memory, buckets, warm-up or restart.
+        group: a key of ``GROUPS``.
         decides: what it decides, one or two sentences.
-        defaults: (releases, value) for each default that it has had, newest first.
+        honoured: the releases that act on it, as ``gaudi.spans`` writes them.
+        defaults: (releases, value or formula) for each default that it has had, newest
+            first; a single text where there was only one.
         legal: what may be set, in words.
-        honoured: the releases that act on it.
-        check: returns a complaint about a value, or None.
-        beware: what surprises people, or nothing.
+        check: returns what is wrong with a value under a release, or None.
+        beware: what surprises people, and what it has to do with other knobs.
+        successor: the name that took its place.
+        refused: the releases in whose vLLM the flag is unknown, so that it doesn't start.
+        internal: the server sets it itself; people don't.
     """
 
     name: str
-    kind: Kind
     group: str
     decides: str
-    defaults: tuple[tuple[str, str], ...]
-    legal: str
     honoured: str
+    defaults: str | tuple[tuple[str, str], ...]
+    legal: str
     check: Check = checks.anything
     beware: str = ""
+    successor: str = ""
+    refused: str = "none"
+    internal: bool = False
 
-    def complaint(self, value: str) -> str | None:
-        """Return what is wrong with ``value``, in a sentence, or None."""
-        found = self.check(value)
-        return None if found is None else f"{self.name}: {found}."
+    @property
+    def is_flag(self) -> bool:
+        """Whether it stands on the command line, not in the environment."""
+        return self.name.startswith("--")
+
+    def default(self, at: Point) -> str | None:
+        """Return the default of a release, None where it doesn't act."""
+        if not self.acts(at):
+            return None
+        return next((value for spans, value in self.rows if covers(spans, at)), None)
+
+    @property
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """The defaults with their releases, newest first."""
+        if isinstance(self.defaults, str):
+            return ((self.honoured, self.defaults),)
+        return self.defaults
+
+    def acts(self, at: Point) -> bool:
+        """Tell whether the release acts on it."""
+        return covers(self.honoured, at)
+
+    def is_refused(self, at: Point) -> bool:
+        """Tell whether the release's command line doesn't know the flag."""
+        return covers(self.refused, at)
+
+    def judge(self, value: str, at: Point) -> Judgement | None:
+        """Return what is wrong with a value under a release, or None."""
+        return self.check(value, at)
+
+    def complaint(self, value: str, release: str = NEWEST) -> str | None:
+        """Return what is wrong with ``value`` under a release, in a sentence, or None."""
+        found = self.judge(value, point_of(release))
+        return None if found is None else f"{self.name}: {found.text}."

@@ -11,7 +11,6 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from hpuwatch.gaudi import pairs
 from hpuwatch.gaudi.buckets import generate, seeds
@@ -80,7 +79,7 @@ def look_up(prepared: Prepared, phase: str, want: Bucket) -> Found:
     if isinstance(dialect, PairDialect):
         bucket = _padded(prepared, dialect, phase, want)
         return Found(bucket, bucket in known, prepared)
-    asked = _request(prepared, dialect, phase, want)
+    asked = requested(prepared, phase, want)
     listed = _first(known, asked)
     if listed is not None:
         return Found(listed, prepared=True, after=prepared)
@@ -93,7 +92,8 @@ def look_up(prepared: Prepared, phase: str, want: Bucket) -> Found:
 
 def _first(known: Sequence[Bucket], want: Bucket) -> Bucket | None:
     """Do what ``buckets.find`` does, faster: ``known`` is sorted."""
-    for bucket in islice(known, bisect_left(known, want), None):
+    for place in range(bisect_left(known, want), len(known)):
+        bucket = known[place]
         if bucket.query >= want.query and bucket.context >= want.context:
             return bucket
     return None
@@ -105,8 +105,7 @@ def look_up_seed(prepared: Prepared, want: Bucket) -> Found:
     With speculative tokens this look-up fixes the batch, and :func:`look_up` with the
     batch times the tokens fixes the context.
     """
-    dialect = dialect_of(prepared.settings.dialect)
-    asked = _request(prepared, dialect, DECODE, want)
+    asked = requested(prepared, DECODE, want)
     bucket = _first(prepared.seeds, asked)
     if bucket is not None:
         return Found(bucket, prepared=True, after=prepared)
@@ -133,21 +132,26 @@ def warmed_prompts(prepared: Prepared) -> frozenset[Bucket]:
     """Return the prompt shapes that warm-up really compiles.
 
     Since plugin-0.19 a bucket that exceeds the model as a whole stays in the list, but
-    warm-up runs it with the context that is left, and that is often another bucket.
-    Read from the runtime's source, never seen to run.
+    warm-up runs it with the context that is left; and since plugin-0.14 prompts with
+    context run one by one.  Either is often another bucket.  Read from the runtime's
+    source, never seen to run.
     """
+    return frozenset(_compiled(prepared, bucket) for bucket in prepared.prompt)
+
+
+def _compiled(prepared: Prepared, bucket: Bucket) -> Bucket:
     s = prepared.settings
     dialect = dialect_of(s.dialect)
-    shrinks = isinstance(dialect, PluginDialect) and not dialect.sum_filter
-    shapes = set()
-    for bucket in prepared.prompt:
-        shape = bucket
-        left = s.max_model_len - bucket.query
-        if shrinks and bucket.context * s.block_size > left:
-            asked = bucket._replace(batch=1, context=max(0, left // s.block_size))
-            shape = look_up(prepared, PROMPT, asked).bucket
-        shapes.add(shape)
-    return frozenset(shapes)
+    if not isinstance(dialect, PluginDialect):
+        return bucket
+    left = s.max_model_len - bucket.query
+    shrinks = not dialect.sum_filter and bucket.context * s.block_size > left
+    asked = bucket
+    if shrinks:
+        asked = bucket._replace(batch=1, context=max(0, left // s.block_size))
+    elif dialect.context_alone and bucket.context and not s.merged_prefill:
+        asked = bucket._replace(batch=1)
+    return bucket if asked == bucket else look_up(prepared, PROMPT, asked).bucket
 
 
 def fall_back_value(value: int, base_step: int) -> int:
@@ -200,8 +204,9 @@ def _capped(dialect: Dialect) -> bool:
     return isinstance(dialect, PluginDialect) and dialect.request_capped
 
 
-def _request(prepared: Prepared, dialect: Dialect, phase: str, want: Bucket) -> Bucket:
+def requested(prepared: Prepared, phase: str, want: Bucket) -> Bucket:
     """Cut a decode's request at the deepest bucket, where the release does."""
+    dialect = dialect_of(prepared.settings.dialect)
     if phase == DECODE and _capped(dialect) and prepared.deepest:
         return want._replace(context=min(want.context, prepared.deepest))
     return want
@@ -251,5 +256,5 @@ def pad_axis(dialect: PairDialect, axis: Axis, value: int) -> int:
         while ramp < value:
             ramp *= 2
         return ramp if ramp <= step else stepped
-    doubled = minimum << log2_up(value)
+    doubled = minimum << log2_up(max(1, value))
     return max(minimum, min(stepped, doubled))

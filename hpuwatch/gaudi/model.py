@@ -9,7 +9,7 @@ prompt buckets carry the context 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hpuwatch.errors import ConfigError
@@ -56,6 +56,8 @@ class BucketSettings:
         mamba_chunk_size: chunk of a Mamba model, 0 for others.
         mamba_chunk_is_explicit: the model's configuration names the chunk itself.
         skip_decode_block_clamp: plugin-head, for hybrid and sliding-window models.
+        attn_block_size: tokens of an attention block where a hybrid model has other ones
+            than ``block_size``; decode contexts count these.  None for other models.
         bucket_file: the text of the bucket file, for the strategy ``file``.
     """
 
@@ -76,9 +78,17 @@ class BucketSettings:
     mamba_chunk_size: int = 0
     mamba_chunk_is_explicit: bool = False
     skip_decode_block_clamp: bool = False
+    attn_block_size: int | None = None
     bucket_file: str | None = None
 
     @property
     def blocks_per_sequence(self) -> int:
         """KV blocks of one sequence of the greatest length, rounded up."""
         return -(-self.max_model_len // self.block_size)
+
+    @property
+    def for_decode(self) -> BucketSettings:
+        """The same in the blocks that decode counts."""
+        if self.attn_block_size is None:
+            return self
+        return replace(self, block_size=self.attn_block_size, attn_block_size=None)

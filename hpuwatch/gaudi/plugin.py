@@ -70,7 +70,7 @@ def finished_prompts(
     s: BucketSettings, d: PluginDialect, candidates: Iterable[Bucket]
 ) -> list[Bucket]:
     """Filter and sort prompt candidates."""
-    kept = sorted({b for b in candidates if _prompt_fits(s, d, b)})
+    kept = sorted({b for b in candidates if prompt_fits(s, d, b)})
     return without_unsliceable(s.env, _some(kept, PROMPT), any_context=False)
 
 
@@ -78,9 +78,7 @@ def finished_decodes(
     s: BucketSettings, d: PluginDialect, candidates: Iterable[Bucket]
 ) -> list[Bucket]:
     """Filter, cap and sort decode candidates."""
-    kept = {
-        _capped(s, d, b) for b in candidates if s.contiguous_pa or b.batch <= b.context
-    }
+    kept = {capped(s, d, b) for b in candidates if decode_fits(s, b)}
     return _some(sorted(kept), DECODE)
 
 
@@ -316,7 +314,8 @@ def _ends_of_contexts(
     return ends
 
 
-def _prompt_fits(s: BucketSettings, d: PluginDialect, bucket: Bucket) -> bool:
+def prompt_fits(s: BucketSettings, d: PluginDialect, bucket: Bucket) -> bool:
+    """Tell whether the filters let a prompt bucket through."""
     batch, query, context = bucket
     length, block = s.max_model_len, s.block_size
     if s.merged_prefill:
@@ -329,7 +328,12 @@ def _prompt_fits(s: BucketSettings, d: PluginDialect, bucket: Bucket) -> bool:
     return context <= -(-(length - 1) // block) and query <= length
 
 
-def _capped(s: BucketSettings, d: PluginDialect, bucket: Bucket) -> Bucket:
+def decode_fits(s: BucketSettings, bucket: Bucket) -> bool:
+    """Tell whether a decode bucket holds a block for each sequence, where it must."""
+    return s.contiguous_pa or bucket.batch <= bucket.context
+
+
+def capped(s: BucketSettings, d: PluginDialect, bucket: Bucket) -> Bucket:
     """Cut the context of a decode bucket at what its sequences can reach."""
     batch, query, context = bucket
     if not s.contiguous_pa:

@@ -14,6 +14,8 @@ from hpuwatch.gaudi.grammar import Dialect, PluginDialect
 from hpuwatch.gaudi.model import BucketError, BucketSettings
 from hpuwatch.gaudi.variables import integer, is_true
 
+FILE_VARIABLE = "VLLM_BUCKETING_FROM_FILE"
+
 _AXES = ("PROMPT_BS", "PROMPT_SEQ", "DECODE_BS", "DECODE_BLOCK")
 
 
@@ -21,8 +23,8 @@ _AXES = ("PROMPT_BS", "PROMPT_SEQ", "DECODE_BS", "DECODE_BLOCK")
 class Flags:
     """What the command line of a server says about shapes, and what its log adds.
 
-    ``None`` means not given.  ``num_blocks``, the Mamba chunk and the clamp are known
-    only to the running server, and are read off its log.  ``strategy`` and
+    ``None`` means not given.  ``num_blocks``, the Mamba chunk, the clamp and the attention
+    block of a hybrid model are known only to the running server, and are read off its log.  ``strategy`` and
     ``contiguous_pa``, where given, stand in for the variables that choose them.
     """
 
@@ -37,9 +39,23 @@ class Flags:
     mamba_chunk_size: int = 0
     mamba_chunk_is_explicit: bool = False
     skip_decode_block_clamp: bool = False
+    attn_block_size: int | None = None
     bucket_file: str | None = None
     strategy: str | None = None
     contiguous_pa: bool | None = None
+
+
+def default_sizes(dialect: Dialect, max_model_len: int) -> dict[str, int]:
+    """Return the sizes of a server that is told none of them, by their names in Flags.
+
+    The fork takes the model's length for its token budget.
+    """
+    whole = not dialect.name.startswith("gaudi-plugin")
+    return {
+        "max_num_seqs": 256,
+        "max_num_batched_tokens": max(max_model_len, 2048) if whole else 2048,
+        "block_size": 128,
+    }
 
 
 def resolve(dialect_name: str, flags: Flags, env: Mapping[str, str]) -> BucketSettings:
@@ -55,6 +71,7 @@ def resolve(dialect_name: str, flags: Flags, env: Mapping[str, str]) -> BucketSe
         paged = _contiguous(dialect, env, caching=caching)
     else:
         paged = flags.contiguous_pa
+    attention = _attention_block(dialect, flags)
     merged = dialect.merges and is_true(env.get("VLLM_MERGED_PREFILL", ""))
     return BucketSettings(
         max_num_seqs=flags.max_num_seqs,
@@ -73,9 +90,17 @@ def resolve(dialect_name: str, flags: Flags, env: Mapping[str, str]) -> BucketSe
         num_speculative_tokens=flags.num_speculative_tokens,
         mamba_chunk_size=flags.mamba_chunk_size,
         mamba_chunk_is_explicit=flags.mamba_chunk_is_explicit,
-        skip_decode_block_clamp=flags.skip_decode_block_clamp,
+        skip_decode_block_clamp=flags.skip_decode_block_clamp or attention is not None,
+        attn_block_size=attention,
         bucket_file=flags.bucket_file,
     )
+
+
+def _attention_block(dialect: Dialect, flags: Flags) -> int | None:
+    """Return the size of an attention block where decode counts in other blocks."""
+    size = flags.attn_block_size
+    counts = isinstance(dialect, PluginDialect) and dialect.attention_blocks
+    return size if counts and size not in {None, flags.block_size} else None
 
 
 def _caching(dialect: Dialect, flags: Flags) -> bool:

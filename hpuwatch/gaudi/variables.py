@@ -10,6 +10,12 @@ from hpuwatch.gaudi.ranges import Axis, PaddedAxis
 _TRUE = frozenset({"true", "t", "1", "yes", "y", "on"})
 
 
+_MULTIPLES = {
+    **{letter: 1000**power for power, letter in enumerate("kmg", start=1)},
+    **{letter: 1024**power for power, letter in enumerate("KMG", start=1)},
+}
+
+
 def is_true(text: str) -> bool:
     """Tell whether the runtime takes ``text`` for true; typing errors are false."""
     return text.lower() in _TRUE
@@ -31,11 +37,23 @@ def integer(env: Mapping[str, str], name: str, default: int) -> int:
         ) from None
 
 
+def flag_number(text: str) -> int | None:
+    """Return a whole number as vLLM's flags take it, None for anything else.
+
+    ``32k`` is 32,000 and ``32K`` 32,768; so for m and g.
+    """
+    multiple = _MULTIPLES.get(text[-1:])
+    try:
+        return int(text) if multiple is None else int(float(text[:-1]) * multiple)
+    except (ValueError, OverflowError):
+        return None
+
+
 def _read(env: Mapping[str, str], axis: str, part: str, default: int) -> int:
     """Read one number of ``axis``; a QUERY that isn't set falls back to SEQ."""
     name = f"VLLM_{axis}_BUCKET_{part}"
-    if axis == "PROMPT_QUERY":
-        default = integer(env, f"VLLM_PROMPT_SEQ_BUCKET_{part}", default)
+    if axis == "PROMPT_QUERY" and name not in env:
+        name = f"VLLM_PROMPT_SEQ_BUCKET_{part}"
     return integer(env, name, default)
 
 

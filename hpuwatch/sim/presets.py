@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hpuwatch.gaudi import cards
 from hpuwatch.units import GIB, KIB, MIB
 
 
@@ -77,8 +78,8 @@ class Model:
 CARDS = {
     card.name: card
     for card in (
-        Card("gaudi2", int(94.62 * GIB), int(0.3451 * GIB), 1.0),
-        Card("gaudi3", int(126.5 * GIB), int(0.3451 * GIB), 0.68),
+        Card("gaudi2", cards.CARDS["gaudi2"].total_bytes, int(0.3451 * GIB), 1.0),
+        Card("gaudi3", cards.CARDS["gaudi3"].total_bytes, int(0.3451 * GIB), 0.68),
     )
 }
 

@@ -16,7 +16,7 @@ import random
 from dataclasses import dataclass
 
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
-from hpuwatch.gaudi.memory import kv_block_bytes
+from hpuwatch.gaudi.kvcache import shared_out, token_bytes
 from hpuwatch.sim.options import Options
 from hpuwatch.sim.presets import GraphLaw, TimeLaw
 from hpuwatch.units import GIB, MIB
@@ -59,12 +59,11 @@ class Truth:
         self._noise = dice(self._name, "noise")
         ranks = options.tensor_parallel
         self.weights_bytes = options.model.weights_bytes // ranks
-        self.block_bytes = kv_block_bytes(
-            options.model.layers,
-            max(1, options.model.kv_heads // ranks),
-            options.model.head_dim,
-            options.block_size,
-            options.model.dtype_bytes,
+        kv_heads = shared_out(options.model.kv_heads, ranks)
+        self.block_bytes = (
+            options.model.layers
+            * token_bytes(kv_heads, options.model.head_dim, options.model.dtype_bytes)
+            * options.block_size
         )
 
     @property

@@ -44,6 +44,8 @@ def facts_of(start: Start) -> Facts:
         simulated=server.simulated,
         release=_release(server),
         model=_value(server.model) or "",
+        card=_value(server.card) or "",
+        tensor_parallel=_value(server.tensor_parallel),
         strategy=_strategy(server.features),
         flags={
             name: known.value for name, known in server.flags.items() if tunable(name)

@@ -1,29 +1,32 @@
 """What a setting will cost, said before a restart is paid for.
 
-The figures of a prediction are those of the logs so far, carried over: graph memory per
-bucket (of the trial that took the most) times the buckets that the setting makes, the
-memory split by its identity, warm-up seconds per bucket.  Bucket lists come from the rules
-of the release, and only where these rules give the very list that the baseline's log
-shows.  A trial that ran out of memory where the arithmetic saw room raises the arithmetic.
+The figures of a prediction are those of the logs so far, carried over: graph memory by the
+upper end of the law that the trials support (``gaudi.graphlaw``), the memory split by its
+identity, warm-up seconds per bucket.  Bucket lists come from the rules of the release, and
+only where these rules give the very list that the baseline's log shows.  A trial that ran
+out of memory where the arithmetic saw room raises the arithmetic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
-from hpuwatch.advise.figures import HPU_BLOCK_SIZE
 from hpuwatch.errors import ConfigError, StudyBroken
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, generate
-from hpuwatch.gaudi.releases import release_of
-from hpuwatch.gaudi.resolve import Flags, resolve
-from hpuwatch.tune.facts import OTHER, RESERVE, shows_reserve_too_small
+from hpuwatch.gaudi.graphlaw import GraphLaw, fit
+from hpuwatch.gaudi.graphseen import Observation
+from hpuwatch.gaudi.kvcache import HPU_BLOCK_SIZE
+from hpuwatch.gaudi.memory import blocks_won
+from hpuwatch.gaudi.planning import Plan
+from hpuwatch.gaudi.resolve import Flags
+from hpuwatch.gaudi.warmuptime import TimedStart, learn
+from hpuwatch.tune.facts import RESERVE, shows_reserve_too_small
 from hpuwatch.tune.trial import Facts, Trial, TrialState
 from hpuwatch.units import MIB
 
 DEFAULT_MAX_NUM_SEQS = 256
-DEFAULT_TOKEN_BUDGET = 2048
 UNFORESEEN_FACTOR = 1.05
 LEAST_NEED_BYTES = 16 * MIB
 
@@ -58,7 +61,7 @@ class Forecast:
         environment: the operator's own bucket and reserve variables.
         baseline: what the log of the baseline said.
         graph_bytes: graph memory by phase, the most that a trial took.
-        bucket_bytes: the same per bucket.
+        law: what graphs of other buckets take, where the lists are known.
         allowance_bytes: kept for activations that no line of the log told of.
         outside_bytes: what graphs took beyond the reserve of a trial that went well.
         factor: what failures raised the need by, 1 without any.
@@ -68,7 +71,7 @@ class Forecast:
     environment: Mapping[str, str]
     baseline: Facts
     graph_bytes: Mapping[str, int]
-    bucket_bytes: Mapping[str, float]
+    law: GraphLaw
     allowance_bytes: int
     outside_bytes: int = 0
     factor: float = 1.0
@@ -98,7 +101,7 @@ class Forecast:
             else {phase: len(buckets) for phase, buckets in lists.items()}
         )
         return Prediction(
-            need_bytes=self._need(counts),
+            need_bytes=self._need(lists),
             reserve_bytes=round(ratio * self.usable_bytes),
             kv_blocks=blocks,
             buckets=counts,
@@ -107,9 +110,10 @@ class Forecast:
 
     def _blocks(self, ratio: float) -> int | None:
         now, had = self.baseline.kv_blocks, self.baseline.reserve_ratio
-        if now is None or had is None or had >= 1:
+        if not now or had is None or had >= 1:
             return now
-        return round(now * (1 - ratio) / (1 - had))
+        cache = self.baseline.kv_bytes or self.usable_bytes * (1 - had)
+        return now + blocks_won((had - ratio) * self.usable_bytes, cache / now)
 
     def lists(
         self, settings: Mapping[str, str], blocks: int | None = None
@@ -124,25 +128,22 @@ class Forecast:
             return None
         return bucket_lists({**self.environment, **settings}, self.baseline, blocks)
 
-    def _need(self, counts: Mapping[str, int] | None) -> int:
-        graphs = dict(self.graph_bytes)
-        if counts:
-            graphs |= {
-                phase: round(self.bucket_bytes[phase] * count)
-                for phase, count in counts.items()
-                if phase in self.bucket_bytes
-            }
+    def _need(self, lists: BucketLists | None) -> int:
+        graphs: dict[str, float] = dict(self.graph_bytes)
+        for phase, buckets in (lists or {}).items():
+            if phase in graphs:
+                graphs[phase] = self.law.bytes_of({phase: buckets}).high
         need = sum(graphs.values()) * self.factor + self.allowance_bytes
         return max(LEAST_NEED_BYTES, round(need) - self.outside_bytes)
 
     def _warmup(self, counts: Mapping[str, int] | None) -> float | None:
-        seconds, listed = (
-            self.baseline.warmup_seconds,
-            sum(self.baseline.buckets.values()),
-        )
-        if seconds is None or not counts or not listed:
+        """Return the seconds of so many buckets, by the law of the baseline's own start."""
+        seconds = self.baseline.warmup_seconds
+        if seconds is None or not counts or not any(self.baseline.buckets.values()):
             return seconds
-        return seconds * sum(counts.values()) / listed
+        return (
+            learn([TimedStart(self.baseline.buckets, seconds)]).of_counts(counts).value
+        )
 
 
 def calibrate(trials: Sequence[Trial], environment: Mapping[str, str]) -> Forecast:
@@ -169,10 +170,10 @@ def calibrate(trials: Sequence[Trial], environment: Mapping[str, str]) -> Foreca
         environment=environment,
         baseline=baseline,
         graph_bytes=_most(facts.graph_bytes for facts in survivors),
-        bucket_bytes=_most(_per_bucket(facts) for facts in survivors),
+        law=fit(_observations(trials, environment)),
         allowance_bytes=baseline.allowance_bytes,
         outside_bytes=max(0, outside),
-        lists_known=_foretells(environment, baseline),
+        lists_known=_foretold(environment, baseline) is not None,
     )
     return _raised(forecast, trials)
 
@@ -192,27 +193,43 @@ def bucket_lists(
         return None
     flags = Flags(
         max_num_seqs=facts.max_num_seqs or DEFAULT_MAX_NUM_SEQS,
-        max_num_batched_tokens=facts.max_num_batched_tokens or DEFAULT_TOKEN_BUDGET,
+        max_num_batched_tokens=0,  # the plan knows the release's default
         max_model_len=facts.max_model_len,
         num_blocks=blocks,
         block_size=facts.block_size or HPU_BLOCK_SIZE,
     )
-    settings = resolve(release_of(facts.release).dialect, flags, environment)
+    budget = facts.max_num_batched_tokens
+    settings = Plan(facts.release, flags, environment, budget).shapes(blocks)
     return {phase: generate(settings, phase) for phase in (PROMPT, DECODE)}
 
 
-def _foretells(environment: Mapping[str, str], facts: Facts) -> bool:
-    """Tell whether the rules give as many buckets as the log lists."""
+def _foretold(environment: Mapping[str, str], facts: Facts) -> BucketLists | None:
+    """Return the lists by the rules if they have as many buckets as the log's, or None."""
     if facts.kv_blocks is None or not facts.buckets:
-        return False
+        return None
     try:
         lists = bucket_lists(environment, facts, facts.kv_blocks)
     except ConfigError:
         # An unknown release, or buckets that these rules would refuse: not foretold.
-        return False
-    return lists is not None and all(
-        facts.buckets.get(phase) == len(buckets) for phase, buckets in lists.items()
-    )
+        return None
+    if lists is None or any(
+        facts.buckets.get(phase) != len(buckets) for phase, buckets in lists.items()
+    ):
+        return None
+    return lists
+
+
+def _observations(
+    trials: Iterable[Trial], environment: Mapping[str, str]
+) -> Iterable[Observation]:
+    """Yield what the graphs of each trial that went well took, with their buckets."""
+    for trial in trials:
+        if trial.state is TrialState.OK:
+            lists = _foretold({**environment, **trial.settings}, trial.facts)
+            for phase, buckets in (lists or {}).items():
+                if phase in trial.facts.graph_bytes:
+                    used = trial.facts.graph_bytes[phase]
+                    yield Observation(phase, buckets, used)
 
 
 def _raised(forecast: Forecast, trials: Sequence[Trial]) -> Forecast:
@@ -229,20 +246,9 @@ def _raised(forecast: Forecast, trials: Sequence[Trial]) -> Forecast:
     return replace(forecast, factor=factor)
 
 
-def _per_bucket(facts: Facts) -> Mapping[str, float]:
-    return {
-        phase: used / facts.buckets[phase]
-        for phase, used in facts.graph_bytes.items()
-        if phase != OTHER and facts.buckets.get(phase)
-    }
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _most(rows: Iterable[Mapping[str, _Number]]) -> Mapping[str, _Number]:
+def _most(rows: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     """Return the largest figure of each name."""
-    most: dict[str, _Number] = {}
+    most: dict[str, int] = {}
     for row in rows:
         for name, value in row.items():
             most[name] = max(value, most.get(name, value))

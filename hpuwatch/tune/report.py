@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from hpuwatch.advise.envheader import EnvHeader
 from hpuwatch.tune.facts import RESERVE, reserve_is_short, wanted_bytes
 from hpuwatch.tune.objective import (
     FEWEST_WINDOWS,
@@ -22,7 +23,7 @@ from hpuwatch.tune.objective import (
     score,
 )
 from hpuwatch.tune.study import Study
-from hpuwatch.tune.trial import UNSTEADY, Measurement, Trial
+from hpuwatch.tune.trial import UNSTEADY, Facts, Measurement, Trial
 from hpuwatch.units import format_bytes
 
 Table = list[tuple[str, ...]]
@@ -328,7 +329,8 @@ def is_simulated(trials: Iterable[Trial]) -> bool:
 def env_text(study: Study, verdict: Verdict, now: float) -> str:
     """Return the best setting as an env file; its comments say where it comes from.
 
-    The form is read alike by a shell, ``docker --env-file`` and systemd.
+    The form is read alike by a shell, ``docker --env-file`` and systemd; ``lint`` compares
+    its head with the server that is to use it.
     """
     best, facts = verdict.best, verdict.best.facts
     day = datetime.fromtimestamp(now, timezone.utc).strftime("%Y-%m-%d")
@@ -339,12 +341,24 @@ def env_text(study: Study, verdict: Verdict, now: float) -> str:
     )
     lines = [
         f"# hpuwatch tune, study {study.id}, {day} ({origin})",
-        f"# model {facts.model or 'unknown'}, release {facts.release or 'unknown'}",
+        *_header(study, facts).lines(),
         f"# {verdict_lines(verdict)[0]}",
         f"# before {score(verdict.baseline):.1f}, after {score(best):.1f} output tokens/s",
         *(f"{name}={value}" for name, value in best.settings.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _header(study: Study, facts: Facts) -> EnvHeader:
+    """Return for which server the settings were found."""
+    cards = facts.tensor_parallel
+    return EnvHeader(
+        release=facts.release or None,
+        card=facts.card or None,
+        model=facts.model or None,
+        tp=None if cards is None else str(cards),
+        base=study.fingerprint or None,
+    )
 
 
 def align(table: Sequence[Sequence[str]], indent: str = "") -> str:

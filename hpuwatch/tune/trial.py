@@ -177,6 +177,8 @@ class Facts:
     simulated: bool = False
     release: str = ""
     model: str = ""
+    card: str = ""
+    tensor_parallel: int | None = None
     strategy: str = ""
     flags: Mapping[str, str] = field(default_factory=dict)
     usable_bytes: int | None = None

@@ -1,0 +1,305 @@
+"""What a log tells for a prediction: the plan of the server that runs, and the basis.
+
+The newest start is the running server.  Earlier ones of the same model, card and number of
+cards teach what graphs take and how long they compile.  A figure is that of the rank whose
+memory is tightest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from hpuwatch.advise.causes import root_fault
+from hpuwatch.advise.ends import told
+from hpuwatch.advise.figures import (
+    ACTIVATION_SHARE,
+    activations_unmeasured,
+    kv_block_bytes,
+    tightest,
+)
+from hpuwatch.advise.graphmemory import bucket_of, observations_of, printed_lists
+from hpuwatch.errors import ConfigError
+from hpuwatch.gaudi.basis import Basis, Device, Lists, Printed
+from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
+from hpuwatch.gaudi.estimate import exactly
+from hpuwatch.gaudi.graphlaw import fit
+from hpuwatch.gaudi.lookup import prepare
+from hpuwatch.gaudi.planning import DEFAULT_UTILISATION, RESERVE, Change, Plan, applied
+from hpuwatch.gaudi.predict import compiled
+from hpuwatch.gaudi.warmuptime import Recipes, TimedStart, learn, recipe_folder
+from hpuwatch.parse.header import read
+from hpuwatch.state.configured import Configured, configured, release_text, value_of
+from hpuwatch.state.memory import KV_ALLOCATED
+from hpuwatch.state.model import Memory, Progress, Start
+from hpuwatch.state.times import seconds_between
+
+_BLOCK_ROUNDING = 0.01
+"""The dummy block is one block if it is that near to cache over blocks."""
+_FEWEST_POINTS = 6
+"""Times of a bar from which on its thirds say something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The running server, and what predictions about it rest on.
+
+    Attributes:
+        plan: how it was started.
+        basis: what its log and earlier ones tell.
+        assumed: sizes that the log doesn't print, taken at their defaults.
+        misses: shapes that traffic asked for in vain, with their phase.
+        observed_tokens: what a running request held at the peak of the KV cache, at
+            least; None without traffic.
+        starts: how many starts the laws rest on.
+        broke: what broke the running server, None where nothing did.
+    """
+
+    plan: Plan
+    basis: Basis
+    assumed: tuple[str, ...] = ()
+    misses: tuple[tuple[str, Bucket], ...] = ()
+    observed_tokens: int | None = None
+    starts: int = 1
+    broke: str | None = None
+
+
+def baseline_of(
+    starts: Sequence[Start], current: Iterable[Change] = ()
+) -> Baseline | None:
+    """Return what the starts of a server tell, oldest first; None if too little.
+
+    Args:
+        starts: the newest is the running one.
+        current: what is known of it beyond its log.
+
+    Raises:
+        ConfigError: a setting can't be read.
+    """
+    start = starts[-1]
+    known = configured(start)
+    if known is None:
+        return None
+    plan = applied(_plan(start, known), current)
+    same = [each for each in starts if _identity(each) == _identity(start)]
+    graphs = {id(each): _graphs(each) for each in same}
+    observed = [
+        seen for each in same for seen in observations_of(each, graphs[id(each)])
+    ]
+    timed = [timed_start(each, graphs[id(each)]) for each in same]
+    loads = [_load_seconds(each) for each in same]
+    basis = Basis(
+        device=_device(start),
+        printed=_printed(start, plan, known.flags.num_blocks),
+        graphs=fit(observed),
+        warmup=learn(each for each in timed if each),
+        recipes=_recipes(start, plan, graphs[id(start)], known.flags.num_blocks),
+        load_seconds=tuple(each for each in loads if each),
+    )
+    fault = root_fault(start)
+    misses = [
+        (miss.phase, shape)
+        for miss in start.misses
+        if miss.count and (shape := bucket_of(miss.phase, miss.shape))
+    ]
+    return Baseline(
+        plan,
+        basis,
+        known.assumed,
+        tuple(misses),
+        _observed_tokens(start, plan),
+        len(same),
+        told(start, fault) if fault else None,
+    )
+
+
+def _identity(start: Start) -> tuple[object, ...]:
+    server = start.server
+    cards = value_of(server.tensor_parallel)
+    return value_of(server.model), value_of(server.card), cards
+
+
+def _plan(start: Start, known: Configured) -> Plan:
+    found = tightest(start)
+    memory = found[1] if found else Memory()
+    flags = {name: each.value for name, each in start.server.flags.items()}
+    ratio = value_of(memory.reserve_ratio)
+    env = dict(known.env)
+    if ratio is not None:
+        env[RESERVE] = f"{ratio:g}"
+    if start.warmup.skipped is not None:
+        env["VLLM_SKIP_WARMUP"] = "true"
+    shapes = known.flags
+    if known.bucket_file is not None:
+        shapes = replace(shapes, bucket_file=_as_file(printed_lists(start)))
+    assumed = "max_num_batched_tokens" in known.assumed
+    plan = Plan(
+        release_text(start.server) or known.release.name,
+        shapes,
+        env,
+        token_budget=None if assumed else shapes.max_num_batched_tokens,
+        utilisation=value_of(memory.utilisation) or DEFAULT_UTILISATION,
+        kv_cache_dtype=flags.get("kv_cache_dtype", "auto"),
+        eager=flags.get("enforce_eager") == "True",
+        tensor_parallel=value_of(start.server.tensor_parallel) or 1,
+    )
+    return _without_stand_ins(plan)
+
+
+def _without_stand_ins(plan: Plan) -> Plan:
+    """Drop a printed strategy or attention that the variables give anyway."""
+    for name in ("strategy", "contiguous_pa"):
+        bare = replace(plan, flags=replace(plan.flags, **{name: None}))  # type: ignore[arg-type]  # each may be None
+        try:
+            if bare.shapes(1) == plan.shapes(1):
+                plan = bare
+        except ConfigError:
+            continue  # the variables alone would stop the server: keep what was printed
+    return plan
+
+
+def _as_file(lists: Lists) -> str:
+    """Return printed lists as the text of a bucket file, which gives them again."""
+    return "\n".join(str(tuple(each)) for listed in lists.values() for each in listed)
+
+
+def _device(start: Start) -> Device | None:
+    found, block = tightest(start), kv_block_bytes(start)
+    memory = found[1] if found else Memory()
+    free, dummy = memory.free, memory.dummy_block
+    if free is None or not block:
+        return None
+    free_bytes = free.value.bytes
+    if dummy and abs(dummy.value.bytes - block) <= block * _BLOCK_ROUNDING:
+        block = float(dummy.value.bytes)  # printed to four digits of its own
+    return Device(
+        exactly(free_bytes),
+        round(ACTIVATION_SHARE * free_bytes) if activations_unmeasured(start) else 0,
+        block_bytes=block,
+        has_dummy=dummy is not None,
+    )
+
+
+def _printed(start: Start, plan: Plan, blocks: int) -> Printed:
+    lists = printed_lists(start)
+    seconds = value_of(start.warmup.seconds)
+    deepest = max((each.context for each in lists.get(DECODE, ())), default=0)
+    whole = {PROMPT, DECODE} <= lists.keys()
+    return Printed(
+        plan,
+        blocks,
+        lists if whole else {},
+        {
+            phase: start.buckets[phase].value.count
+            for phase in (PROMPT, DECODE)
+            if phase in start.buckets
+        },
+        seconds,
+        deepest / blocks if seconds is not None else 0.0,
+    )
+
+
+def _graphs(start: Start) -> Lists:
+    """Return the graphs that a start compiled: those of its list, or of the rules'."""
+    listed = printed_lists(start)
+    known = configured(start)
+    if known is None:
+        return listed
+    try:
+        made = prepare(_plan(start, known).shapes(known.flags.num_blocks))
+    except ConfigError:
+        return listed
+    by_rules = {PROMPT: made.prompt, DECODE: made.decode}
+    counts = {phase: each.value.count for phase, each in start.buckets.items()}
+    if not listed and all(counts.get(name) == len(by_rules[name]) for name in by_rules):
+        listed = by_rules
+    return compiled(listed, made)
+
+
+def timed_start(start: Start, graphs: Lists | None = None) -> TimedStart | None:
+    """Return how a start's warm-up was timed, None of one that didn't finish.
+
+    Args:
+        start: one start.
+        graphs: those that it compiled; counted by its list without them.
+    """
+    warmup = start.warmup
+    if warmup.seconds is None or warmup.skipped is not None:
+        return None
+    known = graphs or {}
+    counts = {
+        phase: len(known.get(phase, ())) or each.value.count
+        for phase, each in start.buckets.items()
+        if phase in (PROMPT, DECODE)
+    }
+    seconds = {
+        phase: warmup.phase_seconds[phase]
+        for phase in counts
+        if phase in warmup.phase_seconds
+    }
+    thirds = {
+        phase: found
+        for phase in counts
+        if phase in warmup.progress and (found := _thirds(warmup.progress[phase]))
+    }
+    steps = (warmup.sampler_seconds or 0.0) + (warmup.defragmenter_seconds or 0.0)
+    split = len(seconds) == len(counts)
+    total = warmup.seconds.value
+    return TimedStart(
+        counts,
+        total,
+        known,
+        seconds,
+        thirds,
+        max(steps, total - sum(seconds.values())) if split else steps,
+        _had_recipes(start),
+    )
+
+
+def _had_recipes(start: Start) -> bool:
+    env = {name: each.value for name, each in start.server.flags.items()}
+    return recipe_folder(env) is not None
+
+
+def _thirds(progress: Progress) -> tuple[float, float] | None:
+    """Return seconds per bucket in the cheapest and the dearest third of a bar."""
+    points = progress.points
+    if len(points) < _FEWEST_POINTS:
+        return None
+    cuts = [points[len(points) * third // 3 - (third == 3)] for third in range(4)]
+    rates = [
+        (then - since) / (done - before)
+        for (before, since), (done, then) in pairwise(cuts)
+        if done > before
+    ]
+    return min(rates), max(rates)
+
+
+def _recipes(
+    start: Start, plan: Plan, graphs: Mapping[str, tuple[Bucket, ...]], blocks: int
+) -> Recipes | None:
+    folder = recipe_folder(plan.env)
+    if folder is None or start.warmup.seconds is None:
+        return None
+    return Recipes(folder, graphs, blocks)
+
+
+def _load_seconds(start: Start) -> float | None:
+    """Return the seconds from the first line to an allocated KV cache."""
+    records = read(start.first_line.text)
+    began = records[0].logged_at if records else None
+    return seconds_between(began, start.marks.get(KV_ALLOCATED))
+
+
+def _observed_tokens(start: Start, plan: Plan) -> int | None:
+    """Return the tokens of a request at the peak of KV use, at least.
+
+    The most that ran at once may have run at another time than that of the peak; then
+    there were fewer of them, and each held more.
+    """
+    traffic, blocks = start.traffic, value_of(start.kv.blocks)
+    peak, running = value_of(traffic.kv_use_peak), value_of(traffic.running_peak)
+    if not peak or not running or not blocks:
+        return None
+    return round(peak * blocks * plan.flags.block_size / running) or None

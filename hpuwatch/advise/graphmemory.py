@@ -1,0 +1,133 @@
+"""What a start printed of its graphs' memory, as observations for ``gaudi.graphlaw``.
+
+The steps of ``free_mem`` say most, since each is of one bucket; else the captured total of
+a phase counts, and where no phase printed one, what warm-up allocated in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hpuwatch.gaudi.graphlaw import WarmupUse, warmup_use
+from hpuwatch.gaudi.graphseen import (
+    EVERY,
+    Observation,
+    observe,
+    steps,
+)
+from hpuwatch.gaudi.model import Bucket
+from hpuwatch.state.model import DECODE, PROMPT, Shape, Start
+from hpuwatch.units import Amount
+
+Lists = Mapping[str, Sequence[Bucket]]
+
+_FEWEST_STEPS = 3
+"""Steps from which on a fit can tell graphs and tokens apart."""
+
+
+def bucket_of(phase: str, shape: Shape) -> Bucket | None:
+    """Return a bucket as the log printed it, None where it is none.
+
+    Old dialects print two numbers: a batch with a length, or with blocks.
+    """
+    if len(shape) == 3:
+        return Bucket(*shape)
+    if len(shape) != 2:
+        return None
+    batch, other = shape
+    return Bucket(batch, 1, other) if phase == DECODE else Bucket(batch, other, 0)
+
+
+def printed_lists(start: Start) -> dict[str, tuple[Bucket, ...]]:
+    """Return the bucket lists by phase, of the phases whose list the log has in full."""
+    lists = {}
+    for phase in (PROMPT, DECODE):
+        known = start.buckets.get(phase)
+        buckets = _buckets(phase, known.value.shapes) if known else ()
+        if buckets:
+            lists[phase] = buckets
+    return lists
+
+
+def _buckets(phase: str, shapes: Sequence[Shape]) -> tuple[Bucket, ...]:
+    """Return the buckets of a list, none where one of its shapes is none."""
+    buckets = [bucket_of(phase, shape) for shape in shapes]
+    whole = tuple(bucket for bucket in buckets if bucket is not None)
+    return whole if len(whole) == len(shapes) else ()
+
+
+def observations_of(
+    start: Start, lists: Lists | None = None
+) -> tuple[Observation, ...]:
+    """Return what a start printed of its graphs' memory, the most telling figures.
+
+    Args:
+        start: one start.
+        lists: the bucket lists by phase where the log doesn't print them; the log's own
+            come first.
+    """
+    known: dict[str, Sequence[Bucket]] = {**(lists or {}), **printed_lists(start)}
+    seen = [
+        observed
+        for phase in (PROMPT, DECODE)
+        for observed in _of_phase(start, phase, known.get(phase, ()))
+    ]
+    allocated = start.warmup.allocated
+    if seen or allocated is None or not {PROMPT, DECODE} <= known.keys():
+        return tuple(seen)
+    together = [bucket for phase in (PROMPT, DECODE) for bucket in known[phase]]
+    return (observe(EVERY, together, allocated.value),)
+
+
+def _of_phase(
+    start: Start, phase: str, listed: Sequence[Bucket]
+) -> tuple[Observation, ...]:
+    used = start.graphs_used.get(phase)
+    cut = start.captured_shapes.get(phase)
+    captured = listed if cut is None else _buckets(phase, cut)
+    total = None
+    if used is not None and captured:
+        total = observe(phase, captured, used.value)
+    printed = _printed_steps(start, phase)
+    if len(printed) < _FEWEST_STEPS:
+        return (total,) if total else ()
+    if used is not None and sorted(captured) == sorted(each for each, _ in printed):
+        return steps(phase, printed, used.value)
+    single = steps(phase, printed)
+    return (*single, replace(total, repeats=True)) if total else single
+
+
+def _printed_steps(start: Start, phase: str) -> list[tuple[Bucket, Amount]]:
+    """Return what was free before each graph, none of a pass that captures no graphs."""
+    progress = start.warmup.progress.get(phase)
+    if progress is None or not (progress.capturing or start.server.plugin):
+        return []
+    return [
+        (bucket, free)
+        for shape, free in progress.steps
+        if (bucket := bucket_of(phase, shape)) is not None
+    ]
+
+
+def warmup_use_of(start: Start) -> WarmupUse | None:
+    """Return peak and steady use of a warm-up that printed its steps, else None.
+
+    Both are of rank 0 and relative to what was free once the KV cache was there.
+    """
+    frees = [
+        free.bytes for each in start.warmup.progress.values() for _, free in each.steps
+    ]
+    memory = start.memory.get(0)
+    if (
+        not frees
+        or memory is None
+        or memory.total is None
+        or memory.used_after_kv is None
+    ):
+        return None
+    before = memory.total.value.bytes - memory.used_after_kv.value.bytes
+    allocated = start.warmup.allocated
+    if allocated is not None:
+        frees.append(before - allocated.value.bytes)
+    return warmup_use(before, frees)

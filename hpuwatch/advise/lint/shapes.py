@@ -1,0 +1,229 @@
+"""What is wrong with the buckets that a configuration asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hpuwatch.advise.lint import values
+from hpuwatch.advise.lint.configuration import Configuration
+from hpuwatch.advise.lint.remark import Remark, unset
+from hpuwatch.errors import ConfigError
+from hpuwatch.gaudi.bucketcheck import check_file
+from hpuwatch.gaudi.bucketlines import file_lines
+from hpuwatch.gaudi.dialects import dialect_of
+from hpuwatch.gaudi.grammar import PluginDialect
+from hpuwatch.gaudi.heeded import heeded
+from hpuwatch.gaudi.lookup import Prepared, prepare
+from hpuwatch.gaudi.model import BucketError, BucketSettings
+from hpuwatch.gaudi.resolve import FILE_VARIABLE, Flags, default_sizes, resolve
+
+_PREFILLS = "VLLM_PROMPT_BS_BUCKET_MAX"
+_DECODES = "VLLM_DECODE_BLOCK_BUCKET_MAX"
+
+HANG, UNKNOWN = "HANG", "unknown"
+"""Ends of a :class:`BucketError` that are no exception of the runtime."""
+
+_SIZES = {
+    "max_num_seqs": "--max-num-seqs",
+    "max_num_batched_tokens": "--max-num-batched-tokens",
+    "max_model_len": "--max-model-len",
+    "block_size": "--block-size",
+}
+_LENGTH_UNKNOWN = 131072
+"""Stands in for the model's length where nobody says it: no complaint is due to it."""
+
+
+def _flags(found: Configuration) -> Flags:
+    longest = found.number("--max-model-len") or _LENGTH_UNKNOWN
+    sizes = default_sizes(dialect_of(found.release.dialect), longest)
+    for name in sizes:
+        sizes[name] = found.number(_SIZES[name]) or sizes[name]
+    caching = found.settings.get("--enable-prefix-caching")
+    listed = found.bucket_file
+    return Flags(
+        max_num_seqs=sizes["max_num_seqs"],
+        max_num_batched_tokens=sizes["max_num_batched_tokens"],
+        block_size=sizes["block_size"],
+        max_model_len=longest,
+        # More than any batch can need: no complaint is then due to a small pool.
+        num_blocks=found.num_blocks
+        or sizes["max_num_seqs"] * -(-longest // sizes["block_size"]),
+        max_num_prefill_seqs=found.number("--max-num-prefill-seqs"),
+        prefix_caching=None
+        if caching is None
+        else found.is_on("--enable-prefix-caching"),
+        mamba_chunk_size=found.mamba_chunk_size,
+        bucket_file=listed.text if listed else None,
+    )
+
+
+def _resolved(found: Configuration) -> BucketSettings:
+    return resolve(found.release.dialect, _flags(found), found.env)
+
+
+def unheeded_axes(found: Configuration) -> Iterator[Remark]:
+    """See bucket variables that only another strategy of the release asks for."""
+    try:
+        settings = _resolved(found)
+    except ConfigError:
+        return
+    acting = {
+        strategy: heeded(replace(settings, strategy=strategy))
+        for strategy in (settings.strategy, *dialect_of(settings.dialect).strategies)
+    }
+    for setting, knob in found.known():
+        asked = [each for each, names in acting.items() if knob.name in names]
+        if knob.acts(found.at) and asked and settings.strategy not in asked:
+            yield Remark(
+                setting,
+                f"The strategy {settings.strategy} makes its ranges without it.",
+                f"Unset it, or choose a strategy that asks for it: {', '.join(asked)}.",
+            )
+
+
+def acting_batch(found: Configuration) -> Iterator[Remark]:
+    """See the one bound that acts although the log says that it doesn't."""
+    setting = found.settings.get(_PREFILLS)
+    if setting is None or not isinstance(
+        dialect_of(found.release.dialect), PluginDialect
+    ):
+        return
+    try:
+        strategy = _resolved(found).strategy
+    except ConfigError:
+        return
+    if strategy == "exp":
+        yield Remark(
+            setting,
+            "It sets how many prompts a prefill takes, under every strategy: the warning "
+            "in the log that it will be overwritten is wrong.",
+            "Unset it for single prompts.",
+        )
+
+
+def capped_decodes(found: Configuration) -> Iterator[Remark]:
+    """See decode contexts that contiguous attention cuts at the pool."""
+    setting, blocks = found.settings.get(_DECODES), found.num_blocks
+    top = found.number(_DECODES)
+    if setting is None or blocks is None or top is None or top <= blocks:
+        return
+    if found.is_on("VLLM_CONTIGUOUS_PA"):
+        yield Remark(
+            setting,
+            f"Contiguous attention cuts it at the {blocks} KV blocks that there are.",
+            f"Set {blocks} or less, or unset it.",
+        )
+
+
+def minimum_above_maximum(found: Configuration) -> Iterator[Remark]:
+    """See an axis whose minimum exceeds its maximum, which is an AssertionError."""
+    try:
+        acting = heeded(_resolved(found))
+    except ConfigError:
+        return
+    for name in sorted(acting):
+        if not name.endswith("_MIN"):
+            continue
+        least, top = name, name.removesuffix("MIN") + "MAX"
+        setting = found.settings.get(least) or found.settings.get(top)
+        low, high = _size(found, least), _size(found, top)
+        if setting is not None and low is not None and high is not None and low > high:
+            yield Remark(
+                setting,
+                f"The minimum ({low}) exceeds the maximum ({high}); the server does not "
+                "start (AssertionError), and its advice to skip warm-up is no cure.",
+                f"Set {least} to at most {top}.",
+            )
+
+
+def _size(found: Configuration, name: str) -> int | None:
+    """Return the number that a knob comes to, also where its default is another knob's."""
+    value = found.value(name) or ""
+    return found.number(_SIZES.get(value, name))
+
+
+def no_buckets(found: Configuration) -> Iterator[Remark]:
+    """See settings from which the server makes no buckets, but stops.
+
+    Without the model's length only what doesn't depend on it is told.
+    """
+    told = (*minimum_above_maximum(found), *values.stops(found))
+    if any(each.about.name.startswith("VLLM_") for each in told):
+        return
+    try:
+        settings = _resolved(found)
+        if settings.strategy != "file" and found.number("--max-model-len"):
+            prepare(settings)
+    except BucketError as error:
+        if error.raised == UNKNOWN:
+            return
+        blamed = (each for name, each in found.settings.items() if name in str(error))
+        ends = "never gets through" if error.raised == HANG else "does not start"
+        yield Remark(
+            next(blamed, unset("buckets")),
+            f"The server {ends} ({error.raised}).",
+            str(error),
+        )
+
+
+def prepared(found: Configuration) -> Prepared | None:
+    """Return the buckets of a configuration whose sizes are known, None of another."""
+    if not _sizes_are_known(found):
+        return None
+    try:
+        return prepare(_resolved(found))
+    except ConfigError:
+        return None
+
+
+def bucket_file(found: Configuration) -> Iterator[Remark]:
+    """See what the release makes of the bucket file, line by line.
+
+    Without the sizes of the server only lines that stop it or are passed over are told.
+    """
+    setting, listed = found.settings.get(FILE_VARIABLE), found.bucket_file
+    dialect = dialect_of(found.release.dialect)
+    if setting is None or listed is None or not isinstance(dialect, PluginDialect):
+        return
+    if listed.text is None:
+        return
+    try:
+        remarks = check_file(_resolved(found)).remarks
+    except ConfigError:
+        return  # another setting stops the server first
+    if not _sizes_are_known(found):
+        lines = file_lines(listed.text, dialect)
+        skipped = {line.number for line in lines if line.fate == "skipped"}
+        remarks = tuple(
+            each for each in remarks if each.severity == "error" or each.line in skipped
+        )
+    for each in remarks:
+        place = listed.path if each.line is None else f"{listed.path}:{each.line}"
+        yield Remark(
+            replace(setting, where=place),
+            each.text,
+            "Mend the file: hpuwatch buckets check tells what it comes to.",
+            each.severity,
+        )
+
+
+def _sizes_are_known(found: Configuration) -> bool:
+    return found.num_blocks is not None and bool(found.number("--max-model-len"))
+
+
+def unreadable_file(found: Configuration) -> Iterator[Remark]:
+    """See a bucket file that the server won't be able to open."""
+    listed, setting = found.bucket_file, found.settings.get(FILE_VARIABLE)
+    if listed is None or setting is None or listed.text is not None:
+        return
+    if "file" not in dialect_of(found.release.dialect).strategies:
+        return  # it is passed over, which is told elsewhere
+    home = " No ~ is replaced." if setting.value.startswith("~") else ""
+    yield Remark(
+        setting,
+        f"{listed.path} can't be read ({listed.trouble}), and the server does not start "
+        f"(FileNotFoundError or the like).{home}",
+        "Name an absolute path that exists where the server runs (--cwd and --map say "
+        "how it sees files).",
+    )

@@ -1,0 +1,133 @@
+"""What spoils a start or leaves it open to others: time-outs, cards, caches, secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from hpuwatch.advise.lint.configuration import Configuration, Setting, WarmupTime
+from hpuwatch.advise.lint.remark import Remark, unset
+from hpuwatch.advise.lint.shapes import prepared
+from hpuwatch.gaudi.knobs import KNOBS
+from hpuwatch.gaudi.model import DECODE, PROMPT
+from hpuwatch.gaudi.warmuptime import RECIPES
+from hpuwatch.parse.mask import mask
+
+READY = "VLLM_ENGINE_READY_TIMEOUT_S"
+
+_FIXED_SECONDS = 600
+_NEAR = 0.8
+"""A warm-up that takes more than this share of the time-out is told of."""
+_EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]", ""})  # noqa: S104  what is looked for
+_KEYS = ("--api-key", "VLLM_API_KEY")
+
+
+def ready_timeout(found: Configuration) -> Iterator[Remark]:
+    """Compare the engine's start time-out with what warm-up will take."""
+    warmup = found.warmup or _by_its_buckets(found)
+    if warmup is None or found.at.family != "plugin":
+        return
+    acts = KNOBS[READY].acts(found.at)
+    seconds = (found.number(READY) if acts else None) or _FIXED_SECONDS
+    if warmup.value <= seconds * _NEAR:
+        return
+    setting = found.settings.get(READY) if acts else None
+    is_sure = warmup.low > seconds
+    took = f"{warmup.value:.0f} s"
+    if warmup.low < warmup.high:
+        took += f" ({warmup.low:.0f} to {warmup.high:.0f})"
+    yield Remark(
+        setting or unset(READY, str(seconds)),
+        f"Warm-up takes about {took}, {warmup.origin}, and the front end waits "
+        f"{seconds} s for the engine, loading included: it "
+        f"{'ends' if is_sure else 'may end'} the server in its midst.",
+        f"Set {READY} to {_rounded(2 * warmup.value)} or more, or have fewer buckets."
+        if acts
+        else "Have fewer buckets: this release waits no longer.",
+        None if is_sure else "warning",
+    )
+
+
+def _by_its_buckets(found: Configuration) -> WarmupTime | None:
+    """Return what so many buckets make one expect: from a log, else from public ones."""
+    is_asked = found.command or found.law.newest is not None
+    if not is_asked or found.is_on("VLLM_SKIP_WARMUP"):
+        return None
+    made = prepared(found)
+    if made is None:
+        return None
+    told = found.law.seconds({PROMPT: made.prompt, DECODE: made.decode})
+    source = "the log's" if found.law.newest else "public logs'"
+    count = len(made.prompt) + len(made.decode)
+    origin = f"{told.origin}: {count} buckets at {source} pace"
+    return WarmupTime(told.value, told.low, told.high, origin)
+
+
+def _rounded(seconds: float) -> int:
+    """Return the next five minutes."""
+    return max(1, ceil(seconds / 300)) * 300
+
+
+def too_few_cards(found: Configuration) -> Iterator[Remark]:
+    """Compare the cards that are named with those that the flags want."""
+    wanted = 1
+    for name in ("--tensor-parallel-size", "--pipeline-parallel-size"):
+        wanted *= found.number(name) or 1
+    for name in ("HABANA_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES"):
+        setting = found.settings.get(name)
+        if setting is None:
+            continue
+        cards = [part for part in setting.value.split(",") if part.strip().isdigit()]
+        if cards and len(cards) < wanted:
+            yield Remark(
+                setting,
+                f"{len(cards)} cards are named and {wanted} are wanted; the server does "
+                "not get through its start.",
+                "Name more cards, or lower --tensor-parallel-size.",
+            )
+
+
+def recipe_cache(found: Configuration) -> Iterator[Remark]:
+    """See a recipe cache that can't do its work, or that there is none."""
+    setting = found.settings.get(RECIPES)
+    if setting is not None and found.recipe_cache:
+        yield Remark(
+            setting,
+            f"{found.recipe_cache}.",
+            "Name a folder on a local disk that the server may write and that outlives "
+            "it.",
+        )
+    elif setting is None and found.command:
+        yield Remark(
+            unset(RECIPES),
+            "Every start compiles all graphs anew.",
+            f"Set {RECIPES}=DIRECTORY,false,MEGABYTES.",
+            "info",
+        )
+
+
+def secrets(found: Configuration) -> Iterator[Remark]:
+    """See secrets on the command line, which every process of the machine can read."""
+    for name, setting in sorted(found.settings.items()):
+        words = f"{name} {setting.value}"
+        if name.startswith("--") and mask(words) != words:
+            yield Remark(
+                setting,
+                "Everybody on the machine can read the command line of a process.",
+                "Hand it over as a variable (VLLM_API_KEY, HF_TOKEN) or in a file.",
+            )
+
+
+def open_to_all(found: Configuration) -> Iterator[Remark]:
+    """See a server that answers everybody who reaches the machine."""
+    if not found.command or any(name in found.settings for name in _KEYS):
+        return
+    setting = found.settings.get("--host")
+    if setting is not None and setting.value not in _EVERYWHERE:
+        return
+    yield Remark(
+        setting or Setting("--host", "", "default"),
+        "It listens on every address of the machine, and asks nobody for a key.",
+        "Say --host 127.0.0.1, or set VLLM_API_KEY.",
+        None if setting else "info",
+    )

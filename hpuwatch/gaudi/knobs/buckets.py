@@ -1,0 +1,237 @@
+"""The knobs that decide which buckets there are, the axes apart, as a table."""
+
+from __future__ import annotations
+
+from hpuwatch.gaudi import checks
+from hpuwatch.gaudi.knob import BUCKETS, COUNT, ONE_YES, YES, Knob
+
+SHAPES = (
+    Knob(
+        "--max-model-len",
+        BUCKETS,
+        "Longest sequence in tokens: the end of the context axis of prompts and the "
+        "blocks that a sequence can need.",
+        "all",
+        "the model's",
+        COUNT + "; auto or -1 since plugin-0.17",
+        checks.model_length,
+        "From 8192 on, exp works in long-context mode (plugin-0.13 and later). What the "
+        "KV cache can't hold stops the start.",
+    ),
+    Knob(
+        "--max-num-seqs",
+        BUCKETS,
+        "Largest decode batch; since plugin-0.11 also the step of exp's decode blocks.",
+        "all",
+        "256",
+        COUNT,
+        checks.count,
+    ),
+    Knob(
+        "--max-num-batched-tokens",
+        BUCKETS,
+        "Tokens of a step: end of the query axis, and what a prompt bucket may hold.",
+        "all",
+        (("plugin", "2048"), ("fork vllm", "max(max_model_len, 2048)")),
+        "a whole number, the block size or more",
+        checks.count,
+        "Must be a multiple of the chunk of a Mamba model (plugin-0.17 and later).",
+    ),
+    Knob(
+        "--max-num-prefill-seqs",
+        BUCKETS,
+        "Largest prompt batch of the fork's V0 engine.",
+        "fork-1.20..1.23",
+        "max_num_seqs",
+        COUNT,
+        checks.count,
+        "The plugin has no such flag: see VLLM_PROMPT_BS_BUCKET_MAX. vLLM's own code for "
+        "Gaudi takes 64, whatever is set.",
+        refused="plugin vllm fork-..1.19",
+    ),
+    Knob(
+        "--use-padding-aware-scheduling",
+        BUCKETS,
+        "Packs prompts by their padded size.",
+        "fork-1.20..1.23",
+        "true",
+        "the flag",
+        refused="plugin vllm fork-..1.19",
+    ),
+    Knob(
+        "--enable-prefix-caching",
+        BUCKETS,
+        "Reuse of KV blocks of equal beginnings. In fork-1.21 and later it also adds the "
+        "context axis to the prompt buckets.",
+        "all",
+        (("plugin", "on"), ("fork vllm", "off")),
+        "the flag, or --no-enable-prefix-caching",
+        beware="Since plugin-0.11 only VLLM_CONTIGUOUS_PA decides about the buckets.",
+    ),
+    Knob(
+        "--enable-chunked-prefill",
+        BUCKETS,
+        "Long prompts in pieces, a step each: bounds the query axis.",
+        "plugin",
+        "on",
+        "the flag, or --no-enable-chunked-prefill",
+        beware="The V0 engine on Gaudi doesn't support it.",
+    ),
+    Knob(
+        "--long-prefill-token-threshold",
+        BUCKETS,
+        "From how many tokens on a prompt counts as long.",
+        "plugin",
+        "0",
+        "a whole number of tokens",
+        checks.whole(0),
+    ),
+)
+
+SELECTORS = (
+    Knob(
+        "VLLM_BUCKETING_STRATEGY",
+        BUCKETS,
+        "How bucket lists are made: exponential, linear or padding-aware.",
+        "plugin-0.20..",
+        "exp",
+        "exp, lin or pad, in lower case",
+        checks.one_of("exp", "lin", "pad"),
+        "VLLM_EXPONENTIAL_BUCKETING, if set at all, wins. fork-1.22 and plugin-0.10 do "
+        "not start with these values: there the name belongs to another variable.",
+    ),
+    Knob(
+        "VLLM_EXPONENTIAL_BUCKETING",
+        BUCKETS,
+        "Exponential (true) or linear (false) bucket lists.",
+        "fork-1.21..1.23 plugin-0.10..",
+        (
+            ("plugin-0.20..", "not set"),
+            ("fork-1.22.. plugin", "true"),
+            ("fork-1.21", "false"),
+        ),
+        ONE_YES,
+        checks.truth,
+        "A typing error means linear. It can't choose pad.",
+        successor="VLLM_BUCKETING_STRATEGY",
+    ),
+    Knob(
+        "VLLM_BUCKETING_FROM_FILE",
+        BUCKETS,
+        "A file of buckets, which replaces every strategy; filters still apply.",
+        "plugin-0.11..",
+        "not set",
+        "a path; one (batch, query, context) a line, each a number, a list or a range",
+        beware="A missing file stops the server, and since plugin-0.17 so does a line that "
+        "is not understood. A prompt bucket of one token can't be said: query 1 means "
+        "decode.",
+    ),
+    Knob(
+        "VLLM_ENABLE_BUCKETING",
+        BUCKETS,
+        "Whether shapes are padded to buckets at all.",
+        "fork-1.22.. plugin",
+        "true",
+        YES,
+        checks.truth,
+        "Without buckets every new shape compiles while a request waits.",
+    ),
+    Knob(
+        "VLLM_MERGED_PREFILL",
+        BUCKETS,
+        "Several prompts run as one row: the batch axis is 1, query steps grow fourfold.",
+        "fork-1.21..1.23 plugin-0.10..",
+        (
+            ("plugin-0.11..0.17", "false; true with VLLM_UNIFIED_ATTN"),
+            ("all", "false"),
+        ),
+        YES,
+        checks.truth,
+    ),
+    Knob(
+        "VLLM_CONTIGUOUS_PA",
+        BUCKETS,
+        "Contiguous paged attention: decode looks at the highest block in use instead of "
+        "the number of blocks, and the pool itself becomes a bucket.",
+        "fork-1.19..1.23 plugin-0.10..",
+        (
+            ("plugin-0.11..0.17", "false; true with VLLM_UNIFIED_ATTN"),
+            ("plugin-0.18..", "false"),
+            ("plugin-0.10 fork-1.21..", "true unless prefixes are cached"),
+            ("fork-..1.20", "true"),
+        ),
+        ONE_YES,
+        checks.truth,
+        "Since plugin-0.11 true turns prefix caching off, with no more than a warning.",
+    ),
+    Knob(
+        "VLLM_DEFRAG",
+        BUCKETS,
+        "Moves KV blocks together while the server runs; warm-up has a step for it.",
+        "plugin-0.11..",
+        (
+            ("plugin-0.19..", "as VLLM_CONTIGUOUS_PA"),
+            ("plugin-0.18", "false"),
+            ("plugin-0.11..0.17", "as VLLM_UNIFIED_ATTN"),
+        ),
+        YES,
+        checks.truth,
+    ),
+    Knob(
+        "VLLM_DEFRAG_THRESHOLD",
+        BUCKETS,
+        "From how many scattered blocks on they are moved together.",
+        "plugin-0.11..",
+        "32",
+        "a whole number of blocks",
+        checks.whole(0),
+    ),
+    Knob(
+        "VLLM_DEFRAG_WITH_GRAPHS",
+        BUCKETS,
+        "Whether blocks are moved by graphs.",
+        "plugin-0.11..",
+        "false in lazy mode, else true",
+        YES,
+        checks.truth,
+    ),
+    Knob(
+        "VLLM_UNIFIED_ATTN",
+        BUCKETS,
+        "Unified attention, an experiment with buckets of another kind, merged prefill, "
+        "contiguous attention and defragmentation; its relatives VLLM_UNIFIED_ATTN_… too.",
+        "plugin-0.11..0.17",
+        "false",
+        YES,
+        checks.truth,
+        "Taken out in plugin-0.18, and passed over since then.",
+    ),
+    Knob(
+        "VLLM_UNIFIED_ATTENTION_SHARED_CACHE_RATIO",
+        BUCKETS,
+        "Share of the cache that unified attention keeps for common beginnings.",
+        "plugin-0.11..0.17",
+        "not set",
+        "0 ≤ x ≤ 1",
+        checks.ratio,
+        "Passed over since plugin-0.18.",
+    ),
+    Knob(
+        "VLLM_MULTIMODAL_BUCKETS",
+        BUCKETS,
+        "Numbers of picture patches to prepare.",
+        "fork-1.22.. plugin-0.11..",
+        "the model's",
+        "whole numbers with commas between, or None",
+        checks.whole_numbers,
+    ),
+    Knob(
+        "VLLM_MULTIMODAL_RESOLUTIONS",
+        BUCKETS,
+        "Picture sizes to warm up.",
+        "plugin-0.26..",
+        "not set",
+        "WxH, WxHxN or WxHxN-M, with commas between",
+        checks.resolutions,
+    ),
+)
