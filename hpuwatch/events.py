@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from hpuwatch.records import Line
+from hpuwatch.records import Line, made_often
 from hpuwatch.units import Amount
 
 Value: TypeAlias = "int | float | str | bool | Amount | tuple[Value, ...] | None"
@@ -27,14 +27,18 @@ class Speaker:
         rank: its tensor-parallel rank; a line without a rank counts as rank 0, except
             where only the pid tells workers apart (V0's ``VllmWorkerProcess``, ranks 1
             and up, which is None here).
+        engine: its data-parallel engine, as vLLM's metric label ``engine`` counts them.
+        stage: its pipeline stage within the engine.
     """
 
     process: str = ""
     pid: int | None = None
     rank: int | None = 0
+    engine: int = 0
+    stage: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@made_often
 class Event:
     """One understood sentence of the log.
 
@@ -45,7 +49,8 @@ class Event:
         speaker: who said it.
         level: ``INFO`` …, or None where the line has no header.
         logged_at: ``MM-DD HH:MM:SS`` as printed (local time, no year), or None.
-        context: further lines of the same record (a traceback), masked.
+        context: of a fault, masked: the last lines of its traceback, else what the same
+            process said before it.
     """
 
     kind: str

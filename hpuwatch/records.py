@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from typing_extensions import dataclass_transform
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def made_often(kind: type[T]) -> type[T]:
+    """Make a slotted dataclass that the type checker, not the interpreter, keeps frozen.
+
+    For values of which a log gives hundreds of thousands a second: to freeze one at run time
+    takes four times as long as to make it.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(kind)
+
+
+@made_often
 class Line:
     r"""One piece of output: what stood between two line ends (``\n`` or ``\r``).
 

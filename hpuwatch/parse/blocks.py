@@ -1,7 +1,7 @@
 """Tracebacks: many lines that are one record.
 
-A traceback comes bare (stderr) or with the header repeated on every line (the logger); lines of
-other processes come in between.  Each process may have one of each under way.  It is over
+A traceback comes bare (stderr) or with the header repeated on every line (the logger); a group
+of exceptions has a margin drawn with ``|`` and ``+``.  Lines of other processes come in between.  Each process may have one of each under way.  It is over
 when its process says something else; :meth:`Tracebacks.settle` ends those that are complete
 when nothing more comes.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -27,10 +27,11 @@ _CHAIN = (
     "During handling of the above exception",
     "The above exception was the direct cause",
 )
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*|:)?$")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:\([\w.]+\))?(?:: .*|:)?$")
 _MORE = re.compile(r"\s|\[Rank:")
+_MARGIN = re.compile(r" {2,40}(?:\| ?|\+-\+-{2,40} \d+ -{2,40}|\+-{2,40}|\+ )")
 
-_Owner: TypeAlias = "tuple[str, int | None, str | None]"
+_Owner: TypeAlias = "tuple[Speaker, str | None]"
 
 
 class _Role(Enum):
@@ -64,17 +65,20 @@ class Traceback:
 
     def role_of(self, record: Record) -> _Role | None:
         """Say what a line of the same process and style is here, None for a stranger."""
-        message = record.message
+        message = _without_margin(record.message)
+        grouped = len(message) < len(record.message)
         if _BEGIN in message:
-            return None if self.ended else _Role.BEGIN
+            return None if self.ended and not grouped else _Role.BEGIN
         if message.startswith(_CHAIN):
             return _Role.CHAIN
         if not message.strip() or _MORE.match(message):
             return _Role.MORE
-        if self.ended:
+        if self.ended and not grouped:
             # Lines behind one header are one record: the message has several lines.
             return _Role.MORE if record.level is not None else None
-        return _Role.EXCEPTION if _EXCEPTION.match(message) else None
+        if _EXCEPTION.match(message):
+            return _Role.EXCEPTION
+        return _Role.MORE if grouped else None
 
     def add(self, record: Record, line: Line, role: _Role) -> None:
         """Take one more line."""
@@ -82,7 +86,8 @@ class Traceback:
         if record.message.strip():
             self.context.append(record.message)
         if role is _Role.EXCEPTION:
-            self.exceptions.append((record, line))
+            plain = replace(record, message=_without_margin(record.message))
+            self.exceptions.append((plain, line))
             self.ended = True
         elif role is not _Role.MORE:
             self.ended = False
@@ -94,6 +99,11 @@ class Tracebacks:
     def __init__(self) -> None:
         """Begin with none."""
         self._open: dict[_Owner, Traceback] = {}
+
+    @property
+    def under_way(self) -> bool:
+        """Return whether any has begun and is not over."""
+        return bool(self._open)
 
     def take(
         self, record: Record, speaker: Speaker, line: Line
@@ -145,7 +155,7 @@ class Tracebacks:
         ended = [
             other
             for other, block in self._open.items()
-            if other[:2] == owner[:2]
+            if other[0] == owner[0]
             and block.ended
             and (other != owner or block.role_of(record) is None)
         ]
@@ -154,4 +164,12 @@ class Tracebacks:
 
 def _owner(record: Record, speaker: Speaker) -> _Owner:
     # All lines of one logged record share their head; bare lines may lack the prefix.
-    return speaker.process, speaker.pid, record.head if record.level else None
+    return speaker, record.head if record.level else None
+
+
+def _without_margin(message: str) -> str:
+    """Return a line of a group of exceptions without what is drawn around it."""
+    if not message.startswith("  "):
+        return message
+    margin = _MARGIN.match(message)
+    return message[margin.end() :] if margin else message

@@ -1,4 +1,4 @@
-r"""What stands before a message: process prefix, level, time, source file.
+r"""Pieces of output to records: who speaks, and what stands before the message.
 
 Every release writes its own way::
 
@@ -7,6 +7,8 @@ Every release writes its own way::
     (Worker_TP1 pid=32) [Warmup][Prompt][1/9] batch_size:1 …
     (APIServer pid=30) INFO:     Application startup complete.
     VLLM_PROMPT_BS_BUCKET_MIN=1 (default:1)
+    [rank1]: Traceback (most recent call last):
+    {"levelname": "INFO", "message": "Skipping warmup...", …}
 
 with colours or without.  Several processes share one stream and a progress bar ends with
 no line end, so one piece of output may hold a bar and then another process's record:
@@ -16,45 +18,50 @@ no line end, so one piece of output may hold a bar and then another process's re
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
 from hpuwatch.events import Speaker
 from hpuwatch.parse.clean import clean
+from hpuwatch.parse.forms import OWN, header
+from hpuwatch.parse.mask import REQUEST, RESPONSE
+from hpuwatch.parse.structured import Told, told_by
 
-_LEVELS = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
-_PREFIX = re.compile(
-    r"\((?P<process>[A-Za-z]\w*)(?: (?P<part>[A-Z]\w*))?(?: rank=(?P<rank>\d{1,9}))?"
-    r" pid=(?P<pid>\d{1,18})(?:, ip=[^)]{1,64})?\) ?"
+_CARETS = re.compile(r"\^M|\^\[\[[0-?]*[ -/]*[@-~]")
+"""Returns and colours as ``cat -v`` and pasted reports show them."""
+_TAG = re.compile(
+    # torchrun and PyTorch, srun -l, mpirun --tag-output
+    r"(?:\[(?:rank)?(?P<one>\d{1,5})\](?::| )|(?P<two>\d{1,5}):(?= )"
+    r"|\[\d{1,5},(?P<three>\d{1,5})\]<std(?:out|err)>:) ?"
 )
-_HEADER = re.compile(
-    rf"(?P<level>{_LEVELS}) (?P<at>\d\d-\d\d \d\d:\d\d:\d\d) "
-    r"\[?(?P<file>[\w./+-]+):\d+\] ?"
-)
-_UVICORN = re.compile(r"(?P<level>INFO|WARNING|ERROR|CRITICAL|DEBUG): +")
-_NEURAL_COMPRESSOR = re.compile(
-    rf"\d{{4}}-(?P<at>\d\d-\d\d \d\d:\d\d:\d\d) \[(?P<level>{_LEVELS})\]"
-    r"\[(?P<file>[\w./+-]+):\d+\] ?"
-)
-_RAY = re.compile(
-    rf"\d{{4}}-(?P<at>\d\d-\d\d \d\d:\d\d:\d\d),\d+\s(?P<level>{_LEVELS})"
-    r"\s(?P<file>[\w./+-]+):\d+ -- "
-)
-_RAY_REPEATED = re.compile(r" \[repeated \d+x across cluster\]\S*$")
+_TAG_BEGINS = frozenset("[0123456789")
+_NAME = r"(?P<process>[A-Za-z]\w*)(?: (?P<part>[A-Z]\w*))?(?: rank=(?P<rank>\d{1,9}))? "
+_PID = r"pid=(?P<pid>\d{1,18})(?:, ip=[^)]{1,64})?\) ?"
+_PREFIX = re.compile(rf"\((?:{_NAME})?{_PID}")
+_RAY_REPEATED = re.compile(r" \[repeated \d+x across cluster\](?: \(Ray .*|\S*)$")
 _BAR = (
     r"(?:(?:Prompt|Decode) warmup processing|Unified Attention warmup"
     r"|Loading [\w ]{1,60}): +\d+%"
 )
-_NAMED = re.compile(r"[?]P<[a-z]+>")
 _START = re.compile(
     # What a message follows …
-    rf"(?P<before>{_NAMED.sub('?:', _PREFIX.pattern)}|{_NAMED.sub('?:', _HEADER.pattern)})"
+    rf"(?P<who>{re.sub('[?]P<[a-z]+>', '?:', rf'[(]{_NAME}{_PID}')})|(?P<header>{OWN})"
     # … and messages that begin in the middle of a line without either.
-    rf"|{_BAR}|\[Warmup\]\[|Traceback \(most recent call last\):"
+    rf'|{_BAR}|\[Warmup\]\[|Traceback \(most recent call last\):|{{"\w'
 )
+_USERS = re.compile(f"{REQUEST}|{RESPONSE}")
+"""Behind this stand the words of users, whatever they look like."""
 _TENSOR_RANK = re.compile(r"TP(\d{1,9})")
-_WORKERS_BY_PID_ONLY = {"VllmWorkerProcess", "RayWorkerWrapper"}
+_STAGE = re.compile(r"PP(\d{1,9})")
+_ENGINE = re.compile(r"_DP(\d{1,9})|^EngineCore_(\d{1,9})")
+_BY_PID_ONLY = {"VllmWorkerProcess", "RayWorkerWrapper", ""}
 _FAMILIES = ("EngineCore", "APIServer", "ApiServer", "Worker", "VllmWorker")
+_PROCESS_NAME = re.compile(
+    r"(?:EngineCore|APIServer|ApiServer|Worker|VllmWorker|DPCoordinator)"
+    r"(?:Process|_\w+|-(?P<rank>\d{1,9}))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,7 @@ class Record:
         level: ``INFO`` …, or None without a header.
         logged_at: ``MM-DD HH:MM:SS``, or None.
         file: base name of the source file, or None.
+        foreign: its header is one that somebody configured, or it stood in an object.
     """
 
     head: str
@@ -76,75 +84,118 @@ class Record:
     level: str | None = None
     logged_at: str | None = None
     file: str | None = None
+    foreign: bool = False
 
     @property
     def text(self) -> str:
-        """Return the record as it stood in the log, clean."""
+        """Return the record as it stood in the log, clean, and out of its object."""
         return f"{self.head}{self.message}".strip()
 
 
 def read(text: str) -> list[Record]:
     """Cut a piece of output into records; an empty piece gives an empty list."""
     text = clean(text)
-    if "%|" in text or "% Completed" in text or text.count(" pid=") > 1:
-        return [_record(part) for part in _parts(text) if part.strip()]
-    return [_record(text)] if text.strip() else []
+    if "^" in text:
+        text = _CARETS.sub("", text)
+    if not text or text.isspace():
+        return []
+    at, speaker = _who(text)
+    if "%|" in text or "% Completed" in text or text.find("pid=", at) >= 0:
+        parts = [text] if text.startswith("{", at) else _parts(text, at)
+        return [record for part in parts if part.strip() for record in _records(part)]
+    return _records_of(text, at, speaker)
 
 
-def _parts(text: str) -> list[str]:
+def _who(text: str) -> tuple[int, Speaker | None]:
+    """Return where the message or its header begins, and who speaks."""
+    at, speaker = 0, None
+    if text[0] in _TAG_BEGINS and (tag := _TAG.match(text)):
+        at, rank = tag.end(), tag["one"] or tag["two"] or tag["three"]
+        speaker = Speaker(rank=int(rank))
+    while text.startswith("(", at) and (found := _PREFIX.match(text, at)):
+        at, speaker = found.end(), _inner(speaker, _speaker(*found.groups()))
+    return at, speaker
+
+
+def _parts(text: str, at: int) -> list[str]:
     """Cut where a record begins; prefix and header stay with what follows them."""
-    cuts, bound = [0], 0
-    for found in _START.finditer(text):
+    cuts, bound, headed = [0], at, False
+    users = _USERS.search(text)
+    for found in _START.finditer(text, at, users.start() if users else len(text)):
         start, end = found.span()
-        if text[bound:start].strip():
+        is_head = found["who"] or found["header"]
+        if text[bound:start].strip() or (headed and is_head):
             cuts.append(start)
-        bound = end if found["before"] else start + 1
+        bound = end if is_head else start + 1
+        headed = bool(found["header"])
     cuts.append(len(text))
     return [text[a:b] for a, b in pairwise(cuts)]
 
 
-def _record(text: str) -> Record:
-    at, speaker = 0, None
-    while found := _PREFIX.match(text, at):
-        at, speaker = found.end(), _speaker(found)
-    header = _header(text, at)
-    if header is None:
-        return Record(text[:at], text[at:].rstrip("\r\n"), speaker)
-    end = header.end()
+def _records(part: str) -> list[Record]:
+    return _records_of(part, *_who(part))
+
+
+def _records_of(text: str, at: int, speaker: Speaker | None) -> list[Record]:
+    """Return the record of a part, or those that one JSON object holds."""
+    if text.startswith("{", at) and (told := told_by(text[at:])):
+        return list(_told(text[:at], speaker, told))
+    return [_record(text, at, speaker)]
+
+
+def _record(text: str, at: int, speaker: Speaker | None) -> Record:
+    head = header(text, at)
+    end = at if head is None else head.end
     message = text[end:].rstrip("\r\n")
     if "across cluster]" in message:
         message = _RAY_REPEATED.sub("", message)
-    groups = header.groupdict()
-    file = groups.get("file")
-    return Record(
-        text[:end],
-        message,
-        speaker,
-        groups["level"],
-        groups.get("at"),
-        file.rpartition("/")[2] if file else None,
+    if head is None:
+        return Record(text[:at], message, speaker)
+    return Record(text[:end], message, speaker, *head[1:])
+
+
+def _told(before: str, speaker: Speaker | None, told: Told) -> Iterator[Record]:
+    """Yield an object's lines as the records that vLLM's own form would make of them.
+
+    What only carries the log, as a shipper of containers does, holds a line with a header.
+    """
+    known = _PROCESS_NAME.fullmatch(told.process)
+    if speaker is None and known is not None and told.pid is not None:
+        speaker = _speaker(told.process, None, known["rank"], str(told.pid))
+    place = " ".join(filter(None, (told.level, told.place)))
+    head = f"{before}{place} " if place else before
+    rest = (told.level, told.logged_at, told.file)
+    for record in _records(told.first) if told.first else [Record("", "")]:
+        who = record.speaker or speaker
+        if record.level is None:
+            yield Record(head, record.message, who, *rest, foreign=True)
+        else:
+            yield replace(record, speaker=who)
+    for line in told.more:
+        yield Record(head, line, speaker, *rest, foreign=True)
+
+
+def _inner(outer: Speaker | None, inner: Speaker) -> Speaker:
+    """Return a process whose output another one passes on, as an engine does for Ray's."""
+    if outer is None or not outer.engine or inner.engine:
+        return inner
+    return replace(inner, engine=outer.engine)
+
+
+@lru_cache(maxsize=1024)
+def _speaker(name: str | None, part: str | None, rank: str | None, pid: str) -> Speaker:
+    """Return who a prefix names; its groups come as texts."""
+    name = name or ""
+    if rank is None and (found := _TENSOR_RANK.search(f"{name} {part or ''}")):
+        rank = found[1]
+    engine = _ENGINE.search(f"{name} {part or ''}")
+    stage = _STAGE.search(f"{name} {part or ''}")
+    family = name.partition("_")[0].partition("-")[0]
+    by_pid = rank is None and name in _BY_PID_ONLY
+    return Speaker(
+        family if family in _FAMILIES else name,
+        int(pid),
+        None if by_pid else int(rank or 0),
+        int(engine[1] or engine[2]) if engine else 0,
+        int(stage[1]) if stage else 0,
     )
-
-
-def _header(text: str, at: int) -> re.Match[str] | None:
-    found = _HEADER.match(text, at) or _UVICORN.match(text, at)
-    if found is not None:
-        return found
-    if text[at : at + 1].isdigit():
-        return _NEURAL_COMPRESSOR.match(text, at) or _RAY.match(text, at)
-    # VLLM_LOGGING_PREFIX puts the operator's own words before the level.
-    return _HEADER.search(text, at) if "] " in text[at:] else None
-
-
-def _speaker(prefix: re.Match[str]) -> Speaker:
-    name, part = prefix["process"], prefix["part"] or ""
-    rank: int | None = 0
-    if prefix["rank"]:
-        rank = int(prefix["rank"])
-    elif found := _TENSOR_RANK.search(f"{name} {part}"):
-        rank = int(found[1])
-    elif name in _WORKERS_BY_PID_ONLY:
-        rank = None
-    family = name.partition("_")[0]
-    process = family if family in _FAMILIES else name
-    return Speaker(process, int(prefix["pid"]), rank)

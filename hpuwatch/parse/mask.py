@@ -38,6 +38,7 @@ _MODELS_OWN = (
 
 _NAME = (
     r"api[_-]?keys?|passw(?:or)?d|passwd|secret(?:[_-]\w{1,40})?"
+    r"|credentials?|passphrase|x-amz-signature"
     r"|access[_-]?key(?:[_-]?id)?|private[_-]?key"
     "|(?<![A-Za-z0-9])token"
     + "".join(rf"(?<!\b{word}[_-]token)(?<!_{word}[_-]token)" for word in _MODELS_OWN)
@@ -48,7 +49,9 @@ _VALUE = (
 )
 _HARMLESS = r"(?!(?:None|True|False|null|true|false|'{2}|\"{2}|\[\])(?![\w'\"]))"
 _CONTENTS = (
-    r"prompts?|content|text|inputs?|input_text|input_value|arguments|query|documents?"
+    r"(?:[a-z]{1,20}_)?prompts?(?:_text)?|(?:reasoning_)?content|reasoning|suffix|stop"
+    r"|(?:generated_)?text(?:_[12])?|inputs?|input_text|input_value|arguments|query"
+    r"|documents?|[Oo]utput|guided_(?:regex|grammar|json|choice)|(?:image|audio|video)_url"
 )
 
 
@@ -67,8 +70,9 @@ class _Mask:
     stays: str
 
     def apply(self, text: str, lowered: str) -> str:
-        if any(sign in lowered for sign in self.signs):
-            return self.pattern.sub(self.stays, text)
+        for sign in self.signs:
+            if sign in lowered:
+                return self.pattern.sub(self.stays, text)
         return text
 
 
@@ -79,8 +83,26 @@ _MASKS = (
         rf"\1{STARS}",
     ),
     _Mask(
-        ("prompt", "content", "text", "input", "arguments", "query", "document"),
+        (
+            *("prompt", "content", "text", "input", "arguments", "query", "document"),
+            *("reasoning", "suffix", "stop", "output", "guided_", "_url"),
+        ),
         re.compile(rf"((?<![\w-])(?:{_CONTENTS}){_IS})(?:{_STRINGS}|{_QUOTED})"),
+        rf"\1{STARS}",
+    ),
+    _Mask(
+        ("_url",),
+        re.compile(
+            rf"((?:image|audio|video)_url{_IS}\{{\s*(?:\\*['\"])?url{_IS})(?:{_QUOTED})"
+        ),
+        rf"\1{STARS}",
+    ),
+    _Mask(
+        ("key=", "sig=", "signature=", "token=", "code=", "credential="),
+        re.compile(
+            r"(?i)([?&](?:[a-z-]{0,20}-)?(?:key|sig|signature|token|code|credential)=)"
+            r"[^\s&'\"#]+"
+        ),
         rf"\1{STARS}",
     ),
     _Mask(
@@ -104,7 +126,7 @@ _MASKS = (
     ),
     _Mask(
         (
-            *("key", "passw", "secret"),
+            *("key", "passw", "passphrase", "secret", "credential", "signature"),
             *("token=", "token:", "token'", 'token"', "token ", "token\\"),
         ),
         re.compile(rf"(?i)((?:{_NAME}){_IS_OR_NEXT}){_HARMLESS}(?:{_VALUE})"),
@@ -142,8 +164,8 @@ _MASKS = (
 _LONG = 256
 _LONG_RUN = re.compile(rf"[A-Za-z0-9+/=_-]{{{_LONG},}}")
 
-_REQUEST, _PROMPT, _PARAMS = "Received request ", "prompt: ", ", params: "
-_RESPONSE, _OUTPUT, _OUTPUT_END = (
+REQUEST, _PROMPT, _PARAMS = "Received request ", "prompt: ", ", params: "
+RESPONSE, _OUTPUT, _OUTPUT_END = (
     "Generated response ",
     "output: ",
     ", output_token_ids: ",
@@ -161,13 +183,13 @@ def mask(text: str) -> str:
 
 def is_open_request(text: str) -> bool:
     """Tell whether a request's line ends within its prompt: what follows belongs to it."""
-    return _REQUEST in text and _PROMPT in text and _PARAMS not in text
+    return REQUEST in text and _PROMPT in text and _PARAMS not in text
 
 
 def _without_prompt(text: str) -> str:
     """Hide from the first "prompt: " to the last ", params: ", which a prompt may hold too."""
     end = text.rfind(_PARAMS)
-    request = text.find(_REQUEST)
+    request = text.find(REQUEST)
     begin = text.find(_PROMPT, max(request, 0))
     if begin < 0 or (end < begin and request < 0):
         return text
@@ -176,7 +198,7 @@ def _without_prompt(text: str) -> str:
 
 
 def _without_output(text: str) -> str:
-    response = text.find(_RESPONSE)
+    response = text.find(RESPONSE)
     begin = text.find(_OUTPUT, response) if response >= 0 else -1
     if begin < 0:
         return text

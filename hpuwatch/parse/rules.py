@@ -13,34 +13,36 @@ gives patterns (:mod:`hpuwatch.parse.template`), constants, and the examples tha
             fields: {s: 49, mem: 12.5 GiB}
 
 A :class:`RuleSet` answers for a message: which patterns match.  A look at its words passes
-over the lines that nobody knows; the patterns whose literal is there are tried, and the longest
-match wins (of equal ones that with more plain text), so that the order of rules and files
-means nothing.  Faults are matched beside the other
-rules: a line may be both a sentence of the engine and the sign of a fault.
+over the lines that nobody knows; the patterns whose literal is there are tried.  A *closed*
+pattern (plain text, numbers and listed words only) that is the message from end to end wins
+at once; else the longest match wins (of equal ones that with more plain text).  So the order
+of rules and files means nothing.  Faults are matched beside the other rules: a line may be
+both a sentence of the engine and the sign of a fault.
+
+The patterns to try follow from the message without its digits, so they are looked up once for
+all lines that differ in numbers only.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import Self
 
-from hpuwatch.errors import RuleError
 from hpuwatch.events import Value
-from hpuwatch.parse.template import Template, compile_template, single_blanks
+from hpuwatch.parse.mask import mask
+from hpuwatch.parse.template import Template, skeleton
 
 FAULT = "fault"
 NOISE = "noise"
 """Event of rules for sentences that are known and mean nothing: no event comes of them."""
 
-_SHORTEST_LITERAL = 3
 _LONGEST = 16_000  # characters of a message that are read, lists of buckets apart
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LONGEST_KEY, _MOST_KEYS = 400, 4096  # of messages whose patterns are remembered
 
 Severity = Literal["info", "warning", "error", "fatal"]
 Constant = str | int | float | bool
@@ -64,6 +66,7 @@ class RuleText(BaseModel):
     patterns: tuple[str, ...] = Field(min_length=1)
     severity: Severity = "info"
     literals: tuple[str, ...] = ()
+    endings: tuple[Annotated[str, Field(pattern=r"^[ -~]{8,200}$")], ...] = ()
     types: dict[str, str] = Field(default_factory=dict)
     constants: dict[str, Constant] = Field(default_factory=dict, alias="set")
     whole: bool = False
@@ -72,6 +75,12 @@ class RuleText(BaseModel):
     releases: str = ""
     examples: tuple[Example, ...] = ()
     near_misses: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _only_noise_has_endings(self) -> Self:
+        if self.endings and self.event != NOISE:
+            raise ValueError("endings are for noise: a line that ends so is never read")
+        return self
 
 
 class RuleFile(BaseModel):
@@ -97,6 +106,36 @@ class Rule:
         """Return the kind of event that the rule makes."""
         return self.text.event
 
+    @cached_property
+    def _plain(self) -> frozenset[Template]:
+        """Return the patterns whose captures are all that an event of them holds."""
+        if self.text.constants:
+            return frozenset()
+        return frozenset(
+            template
+            for template in self.templates
+            if not any(name[0] == "_" or name in self.inside for name in template.types)
+        )
+
+    def completed(
+        self, template: Template, captured: dict[str, Value]
+    ) -> dict[str, Value]:
+        """Add the rule's constants and the values that stand inside other fields.
+
+        A field whose name begins with an underscore serves only that purpose.
+        """
+        if template in self._plain:
+            return captured
+        fields: dict[str, Value] = {**self.text.constants, **captured}
+        for outer, templates in self.inside.items():
+            text = fields.get(outer)
+            if isinstance(text, str):
+                for inner in templates:
+                    found = inner.match(text)
+                    if found is not None:
+                        fields.update(found[1])
+        return {name: value for name, value in fields.items() if name[0] != "_"}
+
 
 Candidate: TypeAlias = "tuple[Rule, Template]"
 
@@ -105,13 +144,24 @@ Candidate: TypeAlias = "tuple[Rule, Template]"
 class Match:
     """A rule and the pattern of it that matched, with constants and captured fields.
 
-    ``weight`` is the length of what matched and how much of it is plain text.
+    ``message`` is what it was matched in, without secrets and request contents.  ``is_all``
+    says that the pattern is closed and covers the message, and that there is no fault in it.
     """
 
     rule: Rule
     template: Template
     fields: dict[str, Value]
-    weight: tuple[int, int]
+    message: str
+    is_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """The patterns that may match a message; closed ones with most plain text first."""
+
+    closed: tuple[Candidate, ...]
+    ordinary: tuple[Candidate, ...]  # the closed ones too
+    faults: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,52 +170,74 @@ class RuleSet:
 
     rules: tuple[Rule, ...]
 
-    def candidates(self, message: str, file: str | None = None) -> list[Candidate]:
-        """Return the patterns whose literal stands in the message.
+    @cached_property
+    def endings(self) -> tuple[str, ...]:
+        """Return the endings of lines that mean nothing, whatever stands before them."""
+        return tuple(end for rule in self.rules for end in rule.text.endings)
+
+    def find(self, message: str, file: str | None = None) -> tuple[Match, ...]:
+        """Return the best ordinary match and the best fault, where there are any.
 
         Args:
-            message: the message without its header.
+            message: the message without its header, as printed.
             file: base name of the source file in the header, or None.
         """
-        message = single_blanks(message)
+        selection = self._selection(message, file)
+        if selection is None:
+            return ()
+        covering = _covering(message, selection.closed)
+        if covering is not None and not selection.faults:
+            return (replace(covering, is_all=True),)
+        masked = mask(message)
+        best = covering or _longest(masked, selection.ordinary)
+        fault = _longest(masked, selection.faults)
+        return tuple(match for match in (best, fault) if match is not None)
+
+    def _selection(self, message: str, file: str | None) -> _Selection | None:
+        bare = skeleton(message)
+        key = file if file in self._by_file else None, bare
+        try:
+            return self._selections[key]
+        except KeyError:
+            selection = _sorted(self._candidates(*key))
+        if len(bare) <= _LONGEST_KEY:
+            if len(self._selections) >= _MOST_KEYS:
+                self._selections.clear()
+            self._selections[key] = selection
+        return selection
+
+    def _candidates(self, file: str | None, bare: str) -> list[Candidate]:
+        """Return the patterns whose literal may stand in a message."""
         found = list(self._by_file.get(file, ())) if file else []
         for literal, entries in self._short:
-            if literal in message:
+            if literal in bare:
                 found += entries
-        for word in self._words.intersection(message.split(" ")):
+        for word in self._words.intersection(bare.split(" ")):
             for literal, entries in self._by_word[word]:
-                if literal in message:
+                if literal in bare:
                     found += entries
         return found
 
-    @staticmethod
-    def match(message: str, candidates: Iterable[Candidate]) -> tuple[Match, ...]:
-        """Return the best ordinary match and the best fault, where there are any."""
-        best: dict[bool, Match] = {}
-        for rule, template in candidates:
-            found = template.match(message if template.lists else message[:_LONGEST])
-            if found is None:
-                continue
-            is_fault = rule.event == FAULT
-            weight = (found[0], template.plain)
-            if is_fault not in best or weight > best[is_fault].weight:
-                best[is_fault] = Match(rule, template, found[1], weight)
-        return tuple(_completed(match) for match in best.values())
+    @cached_property
+    def _selections(self) -> dict[tuple[str | None, str], _Selection | None]:
+        """Return what was looked up lately, by file and skeleton."""
+        return {}
 
     @cached_property
     def _by_literal(self) -> dict[str, list[Candidate]]:
+        """Return the patterns by the skeleton of their literal."""
         table: dict[str, list[Candidate]] = {}
         for rule in self.rules:
             if rule.text.files:
                 continue
             for template in rule.templates:
                 for literal in rule.text.literals or (template.literal,):
-                    table.setdefault(literal, []).append((rule, template))
+                    table.setdefault(skeleton(literal), []).append((rule, template))
         return table
 
     @cached_property
-    def _by_file(self) -> dict[str, list[Candidate]]:
-        table: dict[str, list[Candidate]] = {}
+    def _by_file(self) -> dict[str | None, list[Candidate]]:
+        table: dict[str | None, list[Candidate]] = {}
         for rule in self.rules:
             for file in rule.text.files:
                 table.setdefault(file, []).extend((rule, t) for t in rule.templates)
@@ -195,142 +267,43 @@ class RuleSet:
         return [(text, entries) for text, entries in found if not _inner_word(text)]
 
 
+def _sorted(candidates: Iterable[Candidate]) -> _Selection | None:
+    faults: list[Candidate] = []
+    ordinary: list[Candidate] = []
+    for candidate in candidates:
+        (faults if candidate[0].event == FAULT else ordinary).append(candidate)
+    if not faults and not ordinary:
+        return None
+    closed = [candidate for candidate in ordinary if candidate[1].closed]
+    closed.sort(key=lambda candidate: -candidate[1].plain)
+    return _Selection(tuple(closed), tuple(ordinary), tuple(faults))
+
+
+def _covering(message: str, closed: Iterable[Candidate]) -> Match | None:
+    """Return the match of a closed pattern that is the message from end to end.
+
+    Such a message holds nothing of a user's, so it isn't masked.
+    """
+    for rule, template in closed:
+        fields = template.cover(message)
+        if fields is not None:
+            return Match(rule, template, rule.completed(template, fields), message)
+    return None
+
+
+def _longest(message: str, candidates: Iterable[Candidate]) -> Match | None:
+    best: Match | None = None
+    most = (-1, -1)
+    for rule, template in candidates:
+        found = template.match(message if template.lists else message[:_LONGEST])
+        if found is not None and (found[0], template.plain) > most:
+            most = (found[0], template.plain)
+            best = Match(rule, template, found[1], message)
+    if best is None:
+        return None
+    return replace(best, fields=best.rule.completed(best.template, best.fields))
+
+
 def _inner_word(literal: str) -> str:
     """Return the longest word between two blanks, or the empty text."""
     return max(literal.split(" ")[1:-1], key=len, default="")
-
-
-def _completed(match: Match) -> Match:
-    """Add the rule's constants and the values that stand inside other fields.
-
-    A field whose name begins with an underscore serves only that purpose.
-    """
-    fields: dict[str, Value] = dict(match.rule.text.constants)
-    fields.update(match.fields)
-    for outer, templates in match.rule.inside.items():
-        text = fields.get(outer)
-        if isinstance(text, str):
-            for template in templates:
-                found = template.match(text)
-                if found is not None:
-                    fields.update(found[1])
-    visible = {name: value for name, value in fields.items() if name[0] != "_"}
-    return replace(match, fields=visible)
-
-
-def load_rules(documents: Mapping[str, str]) -> RuleSet:
-    """Read rule files (name to YAML text).
-
-    Raises:
-        RuleError: at least one file is wrong; the message lists every mistake with its
-            file and line.
-    """
-    mistakes: list[str] = []
-    rules: list[Rule] = []
-    for name, text in documents.items():
-        for item in _read_file(name, text):
-            if isinstance(item, Rule):
-                rules.append(item)
-            else:
-                mistakes.append(item)
-    if mistakes:
-        raise RuleError("the log rules are wrong:\n  " + "\n  ".join(mistakes))
-    return RuleSet(tuple(rules))
-
-
-def _read_file(name: str, text: str) -> Iterator[Rule | str]:
-    """Yield the rules of a file and the mistakes in it."""
-    try:
-        document = yaml.load(text, Loader=_LOADER)  # noqa: S506  a safe loader, in C
-    except (
-        yaml.YAMLError,
-        ValueError,
-    ) as error:  # a date like 2001-99-99 is the latter
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        yield f"{name}:{line}: no YAML: {getattr(error, 'problem', None) or error}"
-        return
-    try:
-        file = RuleFile.model_validate(document)
-    except ValidationError as error:
-        lines = _Lines(text)
-        for mistake in error.errors():
-            where = lines.of(mistake["loc"])
-            path = ".".join(map(str, mistake["loc"]))
-            yield f"{name}:{where}: {path}: {mistake['msg']}"
-        return
-    numbers = _rule_lines(text)
-    for index, rule in enumerate(file.rules):
-        number = numbers[index] if index < len(numbers) else 1
-        yield from _compiled(rule, f"{name}:{number}")
-
-
-def _compiled(text: RuleText, where: str) -> Iterable[Rule | str]:
-    try:
-        templates = tuple(
-            compile_template(pattern, text.types, whole=text.whole)
-            for pattern in text.patterns
-        )
-        inside = {
-            outer: tuple(compile_template(pattern, text.types) for pattern in patterns)
-            for outer, patterns in text.inside.items()
-        }
-    except (ValueError, re.error) as error:
-        return [f"{where}: {text.event}: {error}"]
-    short = [
-        template.text
-        for template in templates
-        for literal in text.literals or (template.literal,)
-        if len(literal) < _SHORTEST_LITERAL and not text.files
-    ]
-    if short:
-        return [
-            f"{where}: {text.event}: {pattern!r} needs {_SHORTEST_LITERAL} characters of "
-            "plain text, literals or files to be found by"
-            for pattern in short
-        ]
-    return [Rule(text, templates, inside, where)]
-
-
-_RULE_START = re.compile(r"^ *- +event:", re.MULTILINE)
-
-
-def _rule_lines(text: str) -> list[int]:
-    """Return the line of each rule's ``- event:``, which every rule of ours opens with."""
-    lines, position, number = [], 0, 1
-    for found in _RULE_START.finditer(text):
-        number += text.count("\n", position, found.start())
-        position = found.start()
-        lines.append(number)
-    return lines
-
-
-class _Lines:
-    """Line numbers of the values in a YAML text (slow; only for error messages)."""
-
-    def __init__(self, text: str) -> None:
-        self._root = yaml.compose(text, Loader=_LOADER)
-
-    def of(self, path: tuple[int | str, ...]) -> int:
-        """Return the line of the value at ``path`` or of the nearest one around it."""
-        node = self._root
-        for step in path:
-            inner = _child(node, step)
-            if inner is None:
-                break
-            node = inner
-        return node.start_mark.line + 1 if node is not None else 1
-
-
-def _child(node: yaml.Node | None, step: int | str) -> yaml.Node | None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == str(step):
-                return value  # type: ignore[no-any-return]  # the stubs leave it open
-    if (
-        isinstance(node, yaml.SequenceNode)
-        and isinstance(step, int)
-        and step < len(node.value)
-    ):
-        return node.value[step]  # type: ignore[no-any-return]  # the stubs leave it open
-    return None

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from hpuwatch.events import Value
-from hpuwatch.parse.values import TYPES, FieldType
+from hpuwatch.parse.values import NUMBERS, TYPES, Converter, FieldType
 
 _TOKEN = re.compile(
     r"\{\{|\}\}|<<|>>|\{(?P<name>\w*)(?::(?P<spec>[^{}]+))?\}|(?P<stray>[{}])"
@@ -40,6 +40,7 @@ class Template:
             blanks are single.
         plain: characters of plain text in it.
         whole: the pattern must cover the message from end to end.
+        closed: nothing but plain text, numbers and listed words are in it.
     """
 
     text: str
@@ -48,6 +49,7 @@ class Template:
     literal: str
     plain: int
     whole: bool = False
+    closed: bool = False
 
     @property
     def lists(self) -> bool:
@@ -59,19 +61,42 @@ class Template:
         """Compile on first use: most rules never meet a line."""
         return re.compile(rf"\A{self.source}\Z" if self.whole else self.source)
 
+    @cached_property
+    def _converters(self) -> tuple[tuple[str, int, Converter], ...]:
+        """Return each field with the place of its group."""
+        places = self.regex.groupindex
+        return tuple((n, places[n] - 1, t.convert) for n, t in self.types.items())
+
     def match(self, message: str) -> tuple[int, dict[str, Value]] | None:
         """Return the length of what matched and its fields, or None."""
         found = self.regex.search(message)
-        if found is None:
-            return None
-        fields: dict[str, Value] = {}
-        try:
-            for name, text in found.groupdict().items():
-                if text is not None:
-                    fields[name] = self.types[name].convert(text)
-        except (ValueError, OverflowError):
+        fields = None if found is None else self.fields(found.groups())
+        if found is None or fields is None:
             return None
         return found.end() - found.start(), fields
+
+    def cover(self, message: str) -> dict[str, Value] | None:
+        """Return the fields if the message is the pattern from end to end, else None."""
+        found = self.regex.fullmatch(message)
+        return None if found is None else self.fields(found.groups())
+
+    def fields(
+        self, texts: tuple[str | None, ...], before: int = 0
+    ) -> dict[str, Value] | None:
+        """Return the values that groups captured, or None where one can't be converted.
+
+        Args:
+            texts: all groups of an expression that holds this one.
+            before: groups in front of this one's.
+        """
+        try:
+            return {
+                name: convert(text)
+                for name, place, convert in self._converters
+                if (text := texts[before + place]) is not None
+            }
+        except (ValueError, OverflowError):
+            return None
 
 
 @dataclass
@@ -83,6 +108,7 @@ class _Builder:
     types: dict[str, FieldType] = field(default_factory=dict)
     literals: list[str] = field(default_factory=list)
     optional: bool = False
+    closed: bool = True
 
     def literal(self, text: str) -> None:
         if not text:
@@ -96,6 +122,7 @@ class _Builder:
             self.parts.append(f"(?P={name})")
             return
         kind = self._type_of(name, spec)
+        self.closed &= spec not in self.own and (spec in NUMBERS or "|" in spec)
         if not self.parts and spec in _OPEN_ENDED:
             # Text that begins a pattern begins with the message; said, it costs one try.
             self.parts.append(r"\A")
@@ -170,7 +197,21 @@ def compile_template(
         literal=max(literals, key=len, default=""),
         plain=sum(map(len, literals)),
         whole=whole,
+        closed=builder.closed,
     )
+
+
+def without_digits(text: str) -> bytes:
+    """Return all of the text but its digits, encoded: what lines of one form share."""
+    return text.encode("utf-8", "replace").translate(None, b"0123456789")
+
+
+def skeleton(text: str) -> str:
+    """Return the text without its digits, every run of blanks shortened to one.
+
+    If a text stands in another one, its skeleton stands in the other's skeleton.
+    """
+    return single_blanks(without_digits(text).decode())
 
 
 def single_blanks(text: str) -> str:

@@ -7,7 +7,9 @@ line's template, which is what a rule author needs to see.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 _LIMIT = 2_000  # templates kept; later new ones are counted only in `dropped`
 _LONGEST = 300  # characters of a message that its template is made of
@@ -29,30 +31,86 @@ class Unmatched:
     example: str
 
 
+@dataclass(slots=True)
+class Row:
+    """How often a template came, and the first line of it."""
+
+    example: str
+    count: int = 0
+
+
 class Counter:
-    """Counts unmatched messages by template."""
+    """Counts unmatched messages by level and template.
+
+    A template is made of the masked message, which takes its time.  It is made once for all
+    lines that differ in digits only, and once for all that have the same template unmasked.
+    Once the table is full, a line that is like none of these is dropped without a look.
+    """
 
     def __init__(self) -> None:
         """Begin with nothing counted."""
-        self._seen: dict[tuple[str, str], tuple[int, str]] = {}
+        self._seen: dict[tuple[str, str], Row] = {}
+        self._by_letters: dict[tuple[str, str], Row] = {}  # those of late
+        self._by_unmasked: dict[tuple[str, str], Row] = {}  # likewise
         self.dropped = 0
 
-    def add(self, level: str | None, message: str, text: str) -> None:
-        """Count a message; ``text`` is its whole line, masked."""
-        key = (level or "", template_of(message))
-        count, example = self._seen.get(key, (0, text))
-        if not count and len(self._seen) >= _LIMIT:
-            self.dropped += 1
-            return
-        self._seen[key] = (count + 1, example)
+    def add(
+        self,
+        level: str | None,
+        message: str,
+        letters: str,
+        shown: Callable[[], tuple[str, str]],
+    ) -> None:
+        """Count a message.
+
+        Args:
+            level: of its header.
+            message: as printed.
+            letters: its skeleton.
+            shown: gives the message and its whole line, masked; asked for new ones only.
+        """
+        row = self.row(level, letters)
+        if row is None:
+            row = self._row(level or "", message, shown)
+            if row is None:
+                self.dropped += 1
+                return
+            if len(letters) <= _LONGEST:
+                _remember(self._by_letters, (level or "", letters), row)
+        row.count += 1
+
+    def row(self, level: str | None, letters: str) -> Row | None:
+        """Return where such a message is counted, if one came lately."""
+        return self._by_letters.get((level or "", letters))
+
+    def _row(
+        self, level: str, message: str, shown: Callable[[], tuple[str, str]]
+    ) -> Row | None:
+        unmasked = level, template_of(message)
+        row = self._by_unmasked.get(unmasked)
+        if row is not None or len(self._seen) >= _LIMIT:
+            return row
+        masked, text = shown()
+        row = self._seen.setdefault((level, template_of(masked)), Row(text))
+        _remember(self._by_unmasked, unmasked, row)
+        return row
 
     def templates(self) -> list[Unmatched]:
         """Return the templates, the most frequent first."""
         found = [
-            Unmatched(template, level, count, example)
-            for (level, template), (count, example) in self._seen.items()
+            Unmatched(template, level, row.count, row.example)
+            for (level, template), row in self._seen.items()
         ]
         return sorted(found, key=lambda item: (-item.count, item.template))
+
+
+Key = TypeVar("Key")
+
+
+def _remember(table: dict[Key, Row], key: Key, row: Row) -> None:
+    if len(table) >= _LIMIT:
+        table.clear()
+    table[key] = row
 
 
 def template_of(message: str) -> str:

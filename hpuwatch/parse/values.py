@@ -104,7 +104,7 @@ _PHASE_WORDS = (
 
 
 def _integer(text: str) -> int:
-    return int(text.replace(",", ""))
+    return int(text.replace(",", "") if "," in text else text)
 
 
 def _count_bytes(text: str) -> Amount:
@@ -151,3 +151,11 @@ TYPES: Mapping[str, FieldType] = {
 ``seconds`` and ``percent`` stay as printed; ``gib`` is the number of a "took X GB" line;
 ``maybe`` is text that may be empty; ``count_bytes`` is a bare count of bytes.
 """
+
+NUMBERS = frozenset(
+    {
+        *("int", "float", "seconds", "percent", "bytes", "gib", "count_bytes", "bool"),
+        *("clock", "dims_config", "bar"),
+    }
+)
+"""The types that are numbers, alone or in a tuple, or a bar: nobody's words are in one."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hpuwatch.errors import InputError
+from hpuwatch.parse.parser import Parser
 from hpuwatch.records import Line
-from hpuwatch.source.assemble import Assembler
-from hpuwatch.source.envelope import Unwrapper
+from hpuwatch.source.lines import Lines
 from hpuwatch.source.opening import GZIP_MAGIC, check_text, opened
 
 _CHUNK = 256 * 1024
@@ -23,11 +23,13 @@ _GZIP = 16 + zlib.MAX_WBITS  # for zlib: a gzip header and trailer stand around 
 _BLANK = b"\0 \t\r\n"
 
 
-def read_lines(path: str) -> Iterator[Line]:
+def read_lines(path: str, parser: Parser | None = None) -> Iterator[Line]:
     """Yield the pieces of a log, its collector's envelope taken off.
 
     Args:
         path: a file, plain or gzip (told by its first bytes), or ``-`` for standard input.
+        parser: who takes each piece before the next; what it would not look at is stepped
+            over.  Without one, all pieces come.
 
     Raises:
         MissingFileError: the file doesn't exist or can't be opened.
@@ -39,13 +41,10 @@ def read_lines(path: str) -> Iterator[Line]:
         if path != "-":
             file = opened(path, lambda: Path(path).open("rb"))  # noqa: SIM115  the stack closes it
             stream = stack.enter_context(file)
-        assembler, unwrapper = Assembler(), Unwrapper()
+        lines = Lines(parser)
         for chunk in _text(_chunks(stream), name):
-            for line in assembler.feed(chunk):
-                yield from unwrapper.feed(line)
-        for line in assembler.close():
-            yield from unwrapper.feed(line)
-        yield from unwrapper.close()
+            yield from lines.feed(chunk)
+        yield from lines.close()
 
 
 @contextmanager

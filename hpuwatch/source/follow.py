@@ -18,10 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
-from typing_extensions import Self
-
+from hpuwatch.source.changes import Changes
 from hpuwatch.source.opening import opened
 
 CHUNK = 1024 * 1024
@@ -158,45 +156,16 @@ def open_stream(path: str) -> Follower | Pipe:
     return Follower(path)
 
 
-class Renames:
-    """Tells when a file in a folder is renamed, made or removed, by watchdog."""
+class Renames(Changes):
+    """Tells when a file is renamed, made or removed under a path or where its link leads."""
 
     def __init__(self, path: str | Path, tell: Callable[[], None]) -> None:
         """Watch the folder of a path from ``with`` on; ``tell`` comes from a thread."""
-        from watchdog.events import (  # noqa: PLC0415  only who follows a file pays for it
-            FileCreatedEvent,
-            FileMovedEvent,
-            FileSystemEvent,
-            FileSystemEventHandler,
-        )
-        from watchdog.observers import Observer  # noqa: PLC0415  likewise
-
-        class Handler(FileSystemEventHandler):
-            def on_any_event(self, event: FileSystemEvent) -> None:
-                if names & {os.fsdecode(event.src_path), os.fsdecode(event.dest_path)}:
-                    tell()
-
         names = {os.path.abspath(path), os.path.realpath(path)}  # noqa: PTH100  no links resolved
-        self._observer = Observer()
-        for folder in {os.path.dirname(name) for name in names}:  # noqa: PTH120  of strings
-            # Without the filter every write to the log would wake us.
-            self._observer.schedule(
-                Handler(), folder, event_filter=[FileCreatedEvent, FileMovedEvent]
-            )
 
-    def __enter__(self) -> Self:
-        """Begin to watch; a system that has no watches left goes without."""
-        with suppress(OSError):
-            self._observer.start()
-        return self
+        def changed(paths: set[str]) -> None:
+            if names & paths:
+                tell()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Watch no longer."""
-        if self._observer.is_alive():
-            self._observer.stop()
-            self._observer.join()
+        folders = {os.path.dirname(name) for name in names}  # noqa: PTH120  of strings
+        super().__init__(folders, changed, writes=False)

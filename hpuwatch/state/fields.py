@@ -73,5 +73,12 @@ def larger(before: Known[Size] | None, now: Known[Size] | None) -> Known[Size] |
     return now if _size(now.value) > _size(before.value) else before
 
 
+def smaller(before: Known[Size] | None, now: Known[Size] | None) -> Known[Size] | None:
+    """Return the smaller of two figures, the first where they are equal."""
+    if before is None or now is None:
+        return now or before
+    return now if _size(now.value) < _size(before.value) else before
+
+
 def _size(value: float | Amount) -> float:
     return value.bytes if isinstance(value, Amount) else value

@@ -8,9 +8,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from hpuwatch.events import Event
+from hpuwatch.gaudi.warmuptime import RECIPES
 from hpuwatch.state import fields
-from hpuwatch.state.memory import Handler
-from hpuwatch.state.model import Known, Server, Start
+from hpuwatch.state.memory import Handler, with_blocks
+from hpuwatch.state.model import BlocksFrom, Known, Server, Start
 
 _FIRST_PLUGIN = (0, 10)
 """In-tree support ended with vLLM 0.10, so a V1 engine from there on is the plugin."""
@@ -54,7 +55,7 @@ def _lifecycle(start: Start, event: Event) -> Start:
 
 def _engine(start: Start, event: Event) -> Start:
     if "ver" in event.fields:
-        start = replace(start, engine_seen=True)
+        start = replace(start, engines=start.engines | {event.speaker.engine})
     for name in _ENGINE_FLAGS:
         if name in event.fields and event.fields[name] is not None:
             start = _flag(start, event, name, str(event.fields[name]))
@@ -64,6 +65,7 @@ def _engine(start: Start, event: Event) -> Start:
         engine=fields.text(event, "engine"),
         model=start.server.model or fields.text(event, "model"),
         tensor_parallel=fields.whole(event, "tensor_parallel_size"),
+        pipeline_parallel=fields.whole(event, "pipeline_parallel_size"),
         max_model_len=fields.whole(event, "max_seq_len")
         or fields.whole(event, "max_model_len"),
         max_num_batched_tokens=fields.whole(event, "max_num_batched_tokens"),
@@ -74,6 +76,11 @@ def _engine(start: Start, event: Event) -> Start:
 
 def _loading(start: Start, event: Event) -> Start:
     return _server(start, model=start.server.model or fields.text(event, "model"))
+
+
+def _switched(start: Start, event: Event) -> Start:
+    blocks = fields.whole(event, "num_gpu_blocks")
+    return with_blocks(_loading(start, event), blocks, BlocksFrom.ENGINE)
 
 
 def _flag(start: Start, event: Event, name: str, value: str) -> Start:
@@ -133,9 +140,12 @@ def _ranges(start: Start, event: Event) -> Start:
 
 def _banner(start: Start, event: Event) -> Start:
     name = fields.text(event, "name")
+    said = str(event.fields.get("value")).strip()
+    if name is not None and name.value == RECIPES and said.partition(",")[0]:
+        return _flag(start, event, RECIPES, said)
     if name is None or name.value != "PT_HPU_LAZY_MODE":
         return start
-    lazy = str(event.fields.get("value")).strip() == "1"
+    lazy = said == "1"
     mode = Known("lazy" if lazy else "eager", event.line)
     return _server(start, bridge_mode=start.server.bridge_mode or mode)
 
@@ -148,7 +158,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
         "server_lifecycle": _lifecycle,
         "model_load_start": _loading,
-        "sleep_and_model_switch": _loading,
+        "sleep_and_model_switch": _switched,
         "engine_config": _engine,
         "runtime_config_dump": _dump,
         "bucket_env_echo": _echo,

@@ -1,6 +1,7 @@
 """Events that tell of device memory and of the KV cache.
 
-Every rank prints its own ledger, so each figure goes to the rank that spoke.
+Every rank prints its own ledger, so each figure goes to the rank that spoke.  The KV cache
+is one: all ranks get the blocks of the poorest, and of several engines the poorest counts.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from hpuwatch.events import Event
+from hpuwatch.gaudi.cards import card_of_memory
+from hpuwatch.gaudi.kvcache import HPU_BLOCK_SIZE
 from hpuwatch.state import fields
-from hpuwatch.state.model import Known, Kv, Memory, Start
+from hpuwatch.state.model import BlocksFrom, Known, Kv, Memory, Start
 from hpuwatch.state.times import seconds_between
 from hpuwatch.units import GIB, Amount, format_bytes
 
@@ -20,16 +23,21 @@ Handler = Callable[[Start, Event], Start]
 WEIGHTS_LOADED = "weights_loaded"
 KV_ALLOCATED = "kv_allocated"
 
-_CARDS = ((28, 34, "gaudi"), (90, 98, "gaudi2"), (120, 130, "gaudi3"))
-"""Device memory in GiB that tells the card where nothing else does."""
-
 
 def rank_of(start: Start, event: Event) -> int:
-    """Return the tensor-parallel rank that spoke; workers without one count by pid."""
+    """Return the rank that spoke: its tensor-parallel one, counted on as vLLM does.
+
+    The stages of a pipeline follow one another, then the data-parallel engines: of two
+    engines with two cards each, the second has the ranks 2 and 3.  Workers without a rank
+    count by pid.
+    """
     speaker = event.speaker
-    if speaker.rank is not None:
-        return speaker.rank
-    return start.worker_ranks.get(speaker.pid or 0, 0)
+    if speaker.rank is None:
+        return start.worker_ranks.get(speaker.pid or 0, 0)
+    server = start.server
+    cards = server.tensor_parallel.value if server.tensor_parallel else 1
+    stages = server.pipeline_parallel.value if server.pipeline_parallel else 1
+    return (speaker.engine * stages + speaker.stage) * cards + speaker.rank
 
 
 def of_rank(start: Start, event: Event, **figures: object) -> Start:
@@ -59,12 +67,6 @@ def _device(start: Start, event: Event) -> Start:
         known = replace(start.server, card=Known(card, total.line))
         return replace(start, server=known)
     return start
-
-
-def card_of_memory(total_bytes: int) -> str | None:
-    """Return the card that has so much device memory, None where no one card does."""
-    gib = total_bytes / GIB
-    return next((card for low, high, card in _CARDS if low <= gib <= high), None)
 
 
 def _preload(start: Start, event: Event) -> Start:
@@ -125,6 +127,10 @@ def _split(start: Start, event: Event) -> Start:
     )
 
 
+_OF_STATES = {"factor", "kv_to", "n_gdn", "groups"}
+"""Fields of the lines that models with recurrent layers print, not all mixed ones."""
+
+
 def _hybrid(start: Start, event: Event) -> Start:
     """Hybrid models get less KV cache than the split said; this line corrects it."""
     corrected = fields.amount(event, "kv_to")
@@ -133,6 +139,8 @@ def _hybrid(start: Start, event: Event) -> Start:
     if corrected is None and factor is not None and before is not None:
         count = round(before.value.bytes * factor.value)
         corrected = Known(Amount(count, format_bytes(count)), event.line)
+    if not _OF_STATES.isdisjoint(event.fields):
+        start = _kv(start, hybrid=True)
     return of_rank(start, event, kv_cache=corrected)
 
 
@@ -147,31 +155,54 @@ def _kv(start: Start, **figures: object) -> Start:
     return replace(start, kv=changed)
 
 
+def with_blocks(start: Start, known: Known[int] | None, source: BlocksFrom) -> Start:
+    """Keep the number of the best source, and of equally good ones the smallest."""
+    if known is None:
+        return start
+    before, count = start.kv.blocks_from, start.kv.blocks
+    if count is not None and before is not None:
+        worse = source < before
+        if worse or (source is before and known.value >= count.value):
+            return start
+    return _kv(start, blocks=known, blocks_from=source)
+
+
 def _blocks_v0(start: Start, event: Event) -> Start:
-    return _kv(
-        start,
-        blocks=fields.whole(event, "hpu"),
-        cpu_blocks=fields.whole(event, "cpu"),
-    )
+    start = _kv(start, cpu_blocks=fields.whole(event, "cpu"))
+    return with_blocks(start, fields.whole(event, "hpu"), BlocksFrom.ENGINE)
 
 
 def _blocks_v1(start: Start, event: Event) -> Start:
-    return _kv(start, blocks=fields.whole(event, "usable"))
+    return with_blocks(start, fields.whole(event, "usable"), BlocksFrom.WORKER)
+
+
+def _blocks_of(start: Start, tokens: Known[int] | None) -> Known[int] | None:
+    """Return the blocks that hold the tokens; in hybrid models these tell nothing."""
+    if tokens is None or start.kv.hybrid:
+        return None
+    server = start.server
+    told = server.block_size or server.range_block_size
+    count, rest = divmod(tokens.value, told.value if told else HPU_BLOCK_SIZE)
+    return None if rest else Known(count, tokens.line)
 
 
 def _capacity(start: Start, event: Event) -> Start:
-    override = fields.whole(event, "override")
-    blocks = fields.whole(event, "blocks")
-    if override is not None:
-        return _kv(start, blocks=override)
     longest = fields.whole(event, "max_model_len") or fields.whole(event, "len_to")
     if longest is not None:
         start = replace(start, server=replace(start.server, max_model_len=longest))
+    tokens = fields.whole(event, "tokens")
+    override = fields.whole(event, "override")
+    for blocks, source in (
+        (_blocks_of(start, tokens), BlocksFrom.TOKENS),
+        (None if override else fields.whole(event, "blocks"), BlocksFrom.ENGINE),
+        (override, BlocksFrom.OVERRIDE),
+    ):
+        start = with_blocks(start, blocks, source)
+    kv = start.kv
     return _kv(
         start,
-        blocks=None if start.kv.blocks else blocks,
-        tokens=fields.whole(event, "tokens"),
-        max_concurrency=fields.number(event, "x"),
+        tokens=fields.smaller(kv.tokens, tokens),
+        max_concurrency=fields.smaller(kv.max_concurrency, fields.number(event, "x")),
     )
 
 

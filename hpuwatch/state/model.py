@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Generic, TypeVar
 
 from hpuwatch.life.phases import Phase
@@ -45,6 +46,7 @@ class Server:
     model: Known[str] | None = None
     card: Known[str] | None = None  # "gaudi", "gaudi2", "gaudi3"
     tensor_parallel: Known[int] | None = None
+    pipeline_parallel: Known[int] | None = None
     bridge_mode: Known[str] | None = None  # "lazy" or "eager" (torch.compile)
     max_model_len: Known[int] | None = None
     max_num_seqs: Known[int] | None = None
@@ -89,11 +91,21 @@ class Memory:
         return {name: known.value for name, known in named.items() if known}
 
 
+class BlocksFrom(IntEnum):
+    """What a number of KV blocks rests on, the weakest first."""
+
+    TOKENS = 1  # of the cache, by the block size
+    ENGINE = 2  # as the engine counts them: "# HPU blocks"
+    OVERRIDE = 3  # --num-gpu-blocks-override
+    WORKER = 4  # as allocated: "Usable num_blocks"
+
+
 @dataclass(frozen=True, slots=True)
 class Kv:
-    """The KV cache as the scheduler sees it."""
+    """The KV cache as the scheduler sees it; of several engines, the smallest."""
 
     blocks: Known[int] | None = None
+    blocks_from: BlocksFrom | None = None
     tokens: Known[int] | None = None
     cpu_blocks: Known[int] | None = None
     max_concurrency: Known[float] | None = None
@@ -101,6 +113,7 @@ class Kv:
     wanted_len: Known[int] | None = None  # longest request that was to fit, as printed
     wanted: Known[Amount] | None = None  # what that request needs, as printed
     available: Known[Amount] | None = None  # what there was instead, as printed
+    hybrid: bool = False  # some layers keep states instead, and took a share of it
 
     @property
     def block_size(self) -> int | None:
@@ -108,6 +121,8 @@ class Kv:
 
         They don't in hybrid models, whose tokens follow from the concurrency.
         """
+        if self.blocks_from is BlocksFrom.TOKENS:
+            return None
         if self.blocks and self.tokens and self.blocks.value:
             size, rest = divmod(self.tokens.value, self.blocks.value)
             return size if rest == 0 else None
@@ -137,6 +152,7 @@ class Progress:
     free: Known[Amount] | None = None  # free_mem of the newest bucket line
     capturing: bool = False  # V0's second pass, which captures graphs
     points: tuple[tuple[int, float], ...] = ()  # (done, seconds), the newest only
+    steps: tuple[tuple[Shape, Amount], ...] = ()  # free before each, the first only
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +168,7 @@ class Warmup:
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # likewise
     compile_only: bool | None = None  # False: "Cannot use PT_COMPILE_ONLY_MODE"
     progress: Mapping[str, Progress] = field(default_factory=dict)  # by phase
+    under_way: tuple[str, str] | None = None  # phase, header time of the newest bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +199,9 @@ class Fault:
         root: False for a consequence ("EngineDeadError", or whatever else is fatal once
             the server has died of a cause), True for a cause: one death has one.
         wanted: bytes asked for, where printed.
-        at: "prompt bucket 3 of 48" and the like, where known.
+        at: "prompt bucket 3 of 48", "profile run" or "KV cache allocation", where known.
         message: the exception's own words, where known.
-        context: the last lines of its traceback.
+        context: the last lines of its traceback, else what its process said before.
     """
 
     name: str
@@ -239,9 +256,12 @@ class Start:
     captured: Mapping[str, Known[float]] = field(
         default_factory=dict
     )  # ratio, by phase
+    captured_shapes: Mapping[str, tuple[Shape, ...]] = field(
+        default_factory=dict
+    )  # by phase, where the ratio is below 1
     marks: Mapping[str, str] = field(default_factory=dict)  # header times, by step
     worker_ranks: Mapping[int, int] = field(default_factory=dict)  # by pid, V0 workers
-    engine_seen: bool = False  # an engine said that it initialises
+    engines: frozenset[int] = frozenset()  # those that said that they initialise
 
 
 @dataclass(frozen=True, slots=True)

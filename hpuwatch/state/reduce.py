@@ -3,13 +3,15 @@
 A table leads from an event's kind to a small function over the newest start.  Two things
 come around it.  A new life of the server opens a new start (:func:`_is_new_life`), and the
 process machine moves the start's phase.  A state is never changed, only replaced, so any
-point of a log can be kept and compared.
+point of a log can be kept and compared.  :func:`fold` takes many events and comes to the
+same, faster where a server at work says the same few things over and over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from types import MappingProxyType
 
 from hpuwatch.events import Event
@@ -18,6 +20,7 @@ from hpuwatch.life.phases import Phase
 from hpuwatch.state import identity, memory, serving, warming
 from hpuwatch.state.memory import Handler
 from hpuwatch.state.model import Start, State
+from hpuwatch.state.serving import FOLDS, Fold
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
@@ -44,6 +47,44 @@ def reduce(state: State, event: Event) -> State:
     return State((*state.starts[:place], start, *state.starts[place + 1 :]))
 
 
+def fold(state: State, events: Iterable[Event]) -> State:
+    """Return the state after the events, in order: what ``reduce`` gives one by one."""
+    run: list[Event] = []
+    since = _serving_since(state)
+    for event in events:
+        if event.kind in FOLDS and event.line.offset >= since and _has_rank(event):
+            run.append(event)
+            continue
+        state = reduce(_folded(state, run), event)
+        run = []
+        since = _serving_since(state)
+    return _folded(state, run)
+
+
+def _serving_since(state: State) -> float:
+    """Return the place from which on events of work can't move the newest start's phase."""
+    current = state.current
+    if current is None or advance(current.phase, Fact.SERVING) is not current.phase:
+        return inf
+    return current.first_line.offset
+
+
+def _has_rank(event: Event) -> bool:
+    return event.speaker.rank is not None or event.speaker.pid is None
+
+
+def _folded(state: State, run: Sequence[Event]) -> State:
+    if not run:
+        return state
+    start = state.starts[-1]
+    by_fold: dict[Fold, list[Event]] = {}
+    for event in run:
+        by_fold.setdefault(FOLDS[event.kind], []).append(event)
+    for take, events in by_fold.items():
+        start = take(start, events)
+    return State((*state.starts[:-1], start))
+
+
 def start_of(state: State, event: Event) -> int:
     """Return the place of the start that the event belongs to.
 
@@ -64,7 +105,7 @@ def _with_start(state: State, event: Event, fact: Fact | None) -> State:
         # The process goes on with another model: who it is stays, all figures are new.
         server = replace(current.server, model=None)
         switched = replace(_begun(event), phase=current.phase, server=server)
-        return State((*state.starts, replace(switched, engine_seen=True)))
+        return State((*state.starts, replace(switched, engines=current.engines)))
     if fact is Fact.SPAWNED and _is_new_life(current, event):
         return State((*state.starts, _begun(event)))
     return state
@@ -78,24 +119,30 @@ def _begun(event: Event) -> Start:
 def _is_new_life(current: Start, event: Event) -> bool:
     """Tell whether a first word ("API server version", "Initializing …") is a new life's.
 
-    The front end speaks first, then its engine: both are one life.  A front end that
-    speaks again after an engine did is a new one.  An engine that speaks again before the
-    weights are loaded is a data-parallel sibling; later it is a new life.
+    The front end speaks first, then its engines: all are one life.  A front end that
+    speaks again after an engine did is a new one, and so is an engine that speaks again
+    when it has loaded its weights; data-parallel siblings may come at any time.
     """
     early = current.phase in (Phase.STARTING, Phase.LOADING)
     if event.kind == "engine_config":
-        return not early
-    return current.engine_seen or not early
+        known = not current.engines or event.speaker.engine in current.engines
+        return known and not early
+    return bool(current.engines) or not early
 
 
 def _with_rank(start: Start, event: Event) -> Start:
-    """Give V0's workers the ranks 1, 2 … in the order in which they first speak."""
+    """Give workers that only a pid tells apart ranks, in the order of their first words.
+
+    In V0 rank 0 runs in the engine's own process; under V1 all are workers (of Ray).
+    """
     speaker = event.speaker
     if speaker.rank is not None or speaker.pid is None:
         return start
     if speaker.pid in start.worker_ranks:
         return start
-    ranks = {**start.worker_ranks, speaker.pid: len(start.worker_ranks) + 1}
+    engine = start.server.engine
+    first = 0 if engine is not None and engine.value == "V1" else 1
+    ranks = {**start.worker_ranks, speaker.pid: len(start.worker_ranks) + first}
     return replace(start, worker_ranks=ranks)
 
 

@@ -1,10 +1,15 @@
-"""Events of a server at work: load, bucket misses, compilations and faults."""
+"""Events of a server at work: load, bucket misses, compilations and faults.
+
+A busy server says hardly anything but its load and its misses, over and over.  These are
+therefore folded many at a time (``FOLDS``); one at a time gives the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from hpuwatch.events import Event
 from hpuwatch.life.phases import Phase
@@ -16,6 +21,7 @@ from hpuwatch.state.model import (
     PROMPT,
     Fault,
     Known,
+    Memory,
     Miss,
     Shape,
     Start,
@@ -24,9 +30,13 @@ from hpuwatch.state.model import (
 from hpuwatch.state.warming import PHASES
 from hpuwatch.units import Amount
 
+Number = TypeVar("Number", int, float)
+
 NOT_WARMED_UP = "not_warmed_up"
 NOT_PREPARED = "not_prepared"
 FATAL = "fatal"
+KV_ALLOCATION = "KV cache allocation"
+"""Where a fault struck that comes after the split of memory and before warm-up."""
 UNIFIED = "unified"
 """The phase of a shape that holds prompts and decodes together."""
 
@@ -34,44 +44,93 @@ _MOST_FAULTS = 64
 _MOST_SHAPES = 4096  # a recompile storm has shown 1,996; further ones are only counted
 _OTHERS: Shape = ()
 _PHASE_WORDS = {"prefill": PROMPT, "prefix_prefill": PROMPT}
-_BEFORE_TRAFFIC = (Phase.LOADING, Phase.SIZING, Phase.WARMING)
+_BEFORE_TRAFFIC = (Phase.LOADING, Phase.SIZING, Phase.WARMING, Phase.SWITCHING)
 
 
-def _stats(start: Start, event: Event) -> Start:
-    running = fields.whole(event, "r")
-    if running is None:
+def _stats(start: Start, events: Sequence[Event]) -> Start:
+    """Fold the engine's periodic lines, figure by figure."""
+    told = [event for event in events if _whole(event, "r") is not None]
+    if not told:
         return start
     before = start.traffic
-    waiting = fields.whole(event, "w") or fields.whole(event, "p")
-    in_a_row = before.waiting_lines + 1 if waiting and waiting.value else 0
-    percent = fields.number(event, "kv")
-    use = Known(percent.value / 100, event.line) if percent else None
-    preempted = fields.whole(event, "preemptions")
-    prompt, generated = fields.number(event, "pt"), fields.number(event, "gt")
+    running = [_whole(event, "r") for event in told]
+    waiting = [_waiting(event) for event in told]
+    prompt, generated = _numbers(told, "pt"), _numbers(told, "gt")
+    use = [None if kv is None else kv / 100 for kv in _numbers(told, "kv")]
+    activity = zip(running, prompt, generated, strict=True)
     traffic = replace(
         before,
-        lines=before.lines + 1,
-        busy_lines=before.busy_lines + _is_busy(running, prompt, generated),
-        waiting_lines=in_a_row,
-        waiting_lines_longest=max(before.waiting_lines_longest, in_a_row),
-        kv_use_peak=fields.larger(before.kv_use_peak, use),
-        running_peak=fields.larger(before.running_peak, running),
-        waiting_peak=fields.larger(before.waiting_peak, waiting),
-        prompt_tokens_per_second_peak=fields.larger(
-            before.prompt_tokens_per_second_peak, prompt
+        lines=before.lines + len(told),
+        busy_lines=before.busy_lines + sum(map(_is_busy, activity)),
+        kv_use_peak=_peak(before.kv_use_peak, told, use),
+        running_peak=_peak(before.running_peak, told, running),
+        waiting_peak=_peak(before.waiting_peak, told, waiting),
+        prompt_tokens_per_second_peak=_peak(
+            before.prompt_tokens_per_second_peak, told, prompt
         ),
-        generation_tokens_per_second_peak=fields.larger(
-            before.generation_tokens_per_second_peak, generated
+        generation_tokens_per_second_peak=_peak(
+            before.generation_tokens_per_second_peak, told, generated
         ),
-        preemptions_printed=before.preemptions_printed or preempted is not None,
     )
-    # V1 says how many there were in this interval, not since the start.
-    traffic = _preemptions(traffic, preempted, before.preemptions)
-    return replace(start, traffic=traffic)
+    return replace(start, traffic=_preempted(_in_a_row(traffic, waiting), told))
 
 
-def _is_busy(*activity: Known[int] | Known[float] | None) -> bool:
-    return any(each.value > 0 for each in activity if each is not None)
+def _whole(event: Event, name: str) -> int | None:
+    value = event.fields.get(name)
+    return value if type(value) is int else None
+
+
+def _waiting(event: Event) -> int | None:
+    waiting = _whole(event, "w")
+    return _whole(event, "p") if waiting is None else waiting
+
+
+def _numbers(events: Iterable[Event], name: str) -> list[float | None]:
+    """Return a figure of each event, None where it has none or "nan"."""
+    values = [event.fields.get(name) for event in events]
+    return [
+        float(value) if isinstance(value, (int, float)) and value == value else None  # noqa: PLR0124  nan is not itself
+        for value in values
+    ]
+
+
+def _is_busy(activity: tuple[float | None, ...]) -> bool:
+    return any(each is not None and each > 0 for each in activity)
+
+
+def _peak(
+    before: Known[Number] | None,
+    events: Sequence[Event],
+    sizes: Sequence[Number | None],
+) -> Known[Number] | None:
+    """Return the largest figure and its line, the first where several are equal."""
+    known = [size for size in sizes if size is not None]
+    if not known:
+        return before
+    most = max(known)
+    if before is not None and most <= before.value:
+        return before
+    return Known(most, events[sizes.index(most)].line)
+
+
+def _in_a_row(traffic: Traffic, waiting: Iterable[int | None]) -> Traffic:
+    """Count the lines on end that tell of waiting requests."""
+    in_a_row, longest = traffic.waiting_lines, traffic.waiting_lines_longest
+    for count in waiting:
+        in_a_row = in_a_row + 1 if count else 0
+        longest = max(longest, in_a_row)
+    return replace(traffic, waiting_lines=in_a_row, waiting_lines_longest=longest)
+
+
+def _preempted(traffic: Traffic, events: Iterable[Event]) -> Traffic:
+    """Add up preemptions: V1 says how many there were in its interval."""
+    for event in events:
+        count = _whole(event, "preemptions")
+        if count is not None:
+            traffic = replace(traffic, preemptions_printed=True)
+            known = Known(count, event.line)
+            traffic = _preemptions(traffic, known, traffic.preemptions)
+    return traffic
 
 
 def _preemptions(traffic: Traffic, known: Known[int] | None, before: int) -> Traffic:
@@ -86,43 +145,49 @@ def _preemption(start: Start, event: Event) -> Start:
     return replace(start, traffic=_preemptions(start.traffic, known, 0))
 
 
-def _not_warmed(start: Start, event: Event) -> Start:
-    word = fields.phase(event)
-    sizes = [fields.whole(event, name) for name in ("bs", "seq", "blocks")]
-    shape = tuple(size.value for size in sizes if size is not None)
+def _misses(start: Start, events: Sequence[Event]) -> Start:
+    """Fold misses; each rank prints one, so only rank 0 counts it up again."""
+    counts = 0 if _is_own_doing(start) else 1
+    misses = {(each.phase, each.reason, each.shape): each for each in start.misses}
+    shapes = {each.shape for each in start.misses}
+    for event in events:
+        key = _MISSED[event.kind](event)
+        if key is None:
+            continue
+        if len(misses) >= _MOST_SHAPES and key[2] not in shapes:
+            key = (*key[:2], _OTHERS)
+        before = misses.get(key)
+        if before is None:
+            shapes.add(key[2])
+            misses[key] = Miss(*key, event.line, counts)
+        elif counts and rank_of(start, event) == 0:
+            misses[key] = Miss(*key, before.line, before.count + counts)
+    return replace(start, misses=tuple(misses.values()))
+
+
+def _not_warmed(event: Event) -> tuple[str, str, Shape] | None:
+    sizes = [_whole(event, name) for name in ("bs", "seq", "blocks")]
+    shape = tuple(size for size in sizes if size is not None)
     shape = shape or fields.shape(event, "shape") or ()
     if not shape:
-        return start
-    phase = _PHASE_WORDS.get(word or "", word or UNIFIED)
-    return _missed(start, event, phase, NOT_WARMED_UP, shape)
+        return None
+    word = fields.phase(event) or UNIFIED
+    return _PHASE_WORDS.get(word, word), NOT_WARMED_UP, shape
 
 
-def _not_prepared(start: Start, event: Event) -> Start:
+def _not_prepared(event: Event) -> tuple[str, str, Shape] | None:
     shape = fields.shape(event, "requested")
-    phase = fields.phase(event) or UNIFIED
     if shape is None:
-        return start
-    return _missed(start, event, phase, NOT_PREPARED, shape)
+        return None
+    return fields.phase(event) or UNIFIED, NOT_PREPARED, shape
 
 
-def _missed(start: Start, event: Event, phase: str, reason: str, shape: Shape) -> Start:
-    """Note a miss; each rank prints it, so only rank 0 counts one up again."""
-    counts = 0 if _is_own_doing(start) else 1
-    misses = list(start.misses)
-    if len(misses) >= _MOST_SHAPES and all(miss.shape != shape for miss in misses):
-        shape = _OTHERS
-    for place, miss in enumerate(misses):
-        if (miss.phase, miss.reason, miss.shape) == (phase, reason, shape):
-            if rank_of(start, event) == 0:
-                misses[place] = replace(miss, count=miss.count + counts)
-            return replace(start, misses=tuple(misses))
-    misses.append(Miss(phase, reason, shape, event.line, counts))
-    return replace(start, misses=tuple(misses))
+_MISSED = {"config_not_warmed": _not_warmed, "bucket_fallback": _not_prepared}
 
 
 def _is_own_doing(start: Start) -> bool:
     """Before it serves, a server asks for shapes itself: that is no traffic."""
-    starting = start.phase is Phase.STARTING and start.engine_seen
+    starting = start.phase is Phase.STARTING and bool(start.engines)
     return starting or start.phase in _BEFORE_TRAFFIC
 
 
@@ -143,22 +208,25 @@ def _fault(start: Start, event: Event) -> Start:
     if name is None or len(start.faults) >= _MOST_FAULTS:
         return start
     words = message.value if message else ""
+    fault_class = _fault_class(start, name.value)
     if any(
-        (known.name, known.message) == (name.value, words) for known in start.faults
+        (known.name, known.message) == (fault_class, words) for known in start.faults
     ):
         return start
+    printed = fields.whole(event, "rank")
+    rank = printed.value if printed else rank_of(start, event)
     wanted = event.fields.get("wanted")
     told = severity.value if severity else "error"
     fault = Fault(
-        name=name.value,
+        name=fault_class,
         phase=start.broke_in or start.phase,
         severity=told,
         line=event.line,
-        rank=event.speaker.rank,
+        rank=rank,
         root=event.fields.get("root") is not False
         and not (told == FATAL and _has_died_of_a_cause(start)),
         wanted=wanted if isinstance(wanted, Amount) else None,
-        at=_place(start),
+        at=_place(start, rank),
         message=words,
         context=event.context,
     )
@@ -170,9 +238,21 @@ def _has_died_of_a_cause(start: Start) -> bool:
     return any(fault.root and fault.severity == FATAL for fault in start.faults)
 
 
-def _place(start: Start) -> str | None:
-    """Return ``prompt bucket 3 of 48`` for the bucket that is being warmed."""
-    if (start.broke_in or start.phase) is not Phase.WARMING:
+def _fault_class(start: Start, name: str) -> str:
+    """Return the class, by what else is known: the line alone doesn't tell them apart."""
+    warming = (start.broke_in or start.phase) is Phase.WARMING
+    if name == "device_oom_devmem" and warming and start.kv.hybrid:
+        return "device_oom_warmup_hybrid"
+    return name
+
+
+def _place(start: Start, rank: int) -> str | None:
+    """Return ``prompt bucket 3 of 48`` for the bucket that is being warmed, and the like."""
+    phase_now = start.broke_in or start.phase
+    if phase_now is Phase.SIZING:
+        split = start.memory.get(rank, Memory()).usable
+        return "profile run" if split is None else KV_ALLOCATION
+    if phase_now not in (Phase.WARMING, Phase.SWITCHING):
         return None
     for phase in reversed(PHASES):
         progress = start.warmup.progress.get(phase)
@@ -182,12 +262,22 @@ def _place(start: Start) -> str | None:
     return None
 
 
+Fold = Callable[[Start, Sequence[Event]], Start]
+
+FOLDS: Mapping[str, Fold] = MappingProxyType(
+    {"engine_stats": _stats, **dict.fromkeys(_MISSED, _misses)}
+)
+"""What takes many events of a kind at once; no fold looks at what another one changes."""
+
+
+def _one_at_a_time(fold: Fold) -> Handler:
+    return lambda start, event: fold(start, (event,))
+
+
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
-        "engine_stats": _stats,
+        **{kind: _one_at_a_time(fold) for kind, fold in FOLDS.items()},
         "preemption": _preemption,
-        "config_not_warmed": _not_warmed,
-        "bucket_fallback": _not_prepared,
         "graph_compilation_step": _compiled,
         "fault": _fault,
     }

@@ -16,10 +16,12 @@ from hpuwatch.state.model import (
     BucketList,
     Known,
     Progress,
+    Shape,
     Start,
     Warmup,
 )
 from hpuwatch.state.times import seconds_between
+from hpuwatch.units import Amount
 
 PHASES = (MULTIMODAL, PROMPT, DECODE)
 """In the order in which the runtime warms them."""
@@ -29,6 +31,16 @@ DEFRAGMENTER_BEGAN, DEFRAGMENTER_ENDED = "defragmenter_begin", "defragmenter_end
 LAST_STEP = "last_step"
 
 _KEPT_POINTS = 64
+_KEPT_STEPS = 512
+_SHAPE_FIELDS = (
+    "bs",
+    "query_len",
+    "seq_len",
+    "num_blocks",
+    "img_args",
+    "width",
+    "height",
+)
 
 
 def _generated(start: Start, event: Event) -> Start:
@@ -67,8 +79,51 @@ def _bucket(start: Start, event: Event) -> Start:
     free = fields.amount(event, "free")
     if free is not None:
         now = replace(start.warmup.progress[phase], free=free)
+        if place.value - 1 == now.done and rank_of(start, event) == 0:
+            now = replace(now, steps=_stepped(event, now.steps, free.value))
         start = _with_progress(start, phase, now)
-    return _last_step(start, event) if phase == MULTIMODAL else start
+    start = _clocked(start, event, phase)
+    if phase == MULTIMODAL:
+        return _last_step(start, event)
+    return _as_warmed(start, event, phase)
+
+
+def _clocked(start: Start, event: Event, phase: str | None) -> Start:
+    """Count the time since the newest bucket's line for its phase, and begin another."""
+    if event.logged_at is None or rank_of(start, event) != 0:
+        return start
+    taken = start.warmup.phase_seconds
+    if start.warmup.under_way is not None:
+        before, since = start.warmup.under_way
+        seconds = seconds_between(since, event.logged_at) or 0.0
+        taken = {**taken, before: taken.get(before, 0.0) + seconds}
+    under_way = (phase, event.logged_at) if phase else None
+    return _warmup(start, phase_seconds=taken, under_way=under_way)
+
+
+def _as_warmed(start: Start, event: Event, phase: str) -> Start:
+    """Take the buckets from their warm-up where no list of them is readable (fork 1.21)."""
+    known = start.buckets.get(phase)
+    if known is not None and known.value.shapes:
+        return start
+    progress = start.warmup.progress[phase]
+    shapes = sorted({shape for shape, _ in progress.steps})
+    whole = len(shapes) == progress.total
+    if known is not None and not (whole and known.value.count == progress.total):
+        return start
+    listed = BucketList(progress.total, tuple(shapes) if whole else ())
+    return replace(start, buckets={**start.buckets, phase: Known(listed, event.line)})
+
+
+def _stepped(
+    event: Event, steps: tuple[tuple[Shape, Amount], ...], free: Amount
+) -> tuple[tuple[Shape, Amount], ...]:
+    """Add what was free before a bucket's graph; a line that comes twice counts once."""
+    sizes = (fields.whole(event, name) for name in _SHAPE_FIELDS)
+    shape = tuple(size.value for size in sizes if size is not None)
+    if len(steps) >= _KEPT_STEPS or (steps and steps[-1][0] == shape):
+        return steps
+    return (*steps, (shape, free))
 
 
 def _second_pass(start: Start) -> Start:
@@ -160,20 +215,25 @@ def _last_step(start: Start, event: Event) -> Start:
 
 
 def _summary(start: Start, event: Event) -> Start:
-    """Close a phase; over ranks, the one whose graphs used most counts."""
+    """Close a phase; of the ranks, the most that graphs used and the least captured count."""
     phase = fields.phase(event)
     if phase not in PHASES:
         return start
-    start = _phase_done(start, phase)
+    start = _phase_done(_clocked(start, event, None), phase)
     start = _phase_took(start, event, phase)
     used = fields.amount(event, "mem")
     most = fields.larger(start.graphs_used.get(phase), used)
     if most is not None:
         start = replace(start, graphs_used={**start.graphs_used, phase: most})
     percent = fields.number(event, "pct")
-    if percent is not None:
+    # Only releases that name what they captured tell the truth: later ones count the list.
+    if percent is not None and isinstance(event.fields.get("buckets"), tuple):
         ratio = Known(percent.value / 100, event.line)
-        start = replace(start, captured={**start.captured, phase: ratio})
+        least = fields.smaller(start.captured.get(phase), ratio) or ratio
+        start = replace(start, captured={**start.captured, phase: least})
+        if ratio.value < 1 and least is ratio:
+            shapes = {**start.captured_shapes, phase: fields.shapes(event, "buckets")}
+            start = replace(start, captured_shapes=shapes)
     return start
 
 
@@ -194,6 +254,7 @@ def _phase_took(start: Start, event: Event, phase: str) -> Start:
 
 def _finished(start: Start, event: Event) -> Start:
     """Every rank prints its own; the slowest and the largest count."""
+    start = _clocked(start, event, None)
     for phase in PHASES:
         start = _phase_done(start, phase)
     start = of_rank(start, event, total=fields.amount(event, "total"))
@@ -221,7 +282,7 @@ def _step(start: Start, event: Event) -> Start:
         return _warmup(start, compile_only=_COMPILE_ONLY[step])
     if step not in _STEPS:
         return start
-    start = _phase_done(start, MULTIMODAL)
+    start = _phase_done(_clocked(start, event, None), MULTIMODAL)
     return _step_times(mark(_last_step(start, event), event, step))
 
 
@@ -239,7 +300,9 @@ def _step_times(start: Start) -> Start:
 
 
 def _init_time(start: Start, event: Event) -> Start:
-    return _warmup(start, init_seconds=fields.number(event, "s"))
+    """Every engine prints its own; the slowest counts."""
+    seconds = fields.larger(start.warmup.init_seconds, fields.number(event, "s"))
+    return _warmup(start, init_seconds=seconds)
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
