@@ -9,6 +9,7 @@ Lines that say "GB" print bytes divided by 2**30: they are GiB under another nam
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import floor, log10
 
 KIB = 1024
 MIB = 1024**2
@@ -37,6 +38,15 @@ def parse_amount(text: str) -> Amount:
     if unit not in _FACTORS:
         raise ValueError(f"{text!r} is not an amount like '71.5 GiB'")
     return Amount(round(float(number) * _FACTORS[unit]), text.strip())
+
+
+def rounding_bytes(amount: Amount) -> float:
+    """Return how far an amount may be from what it was: half of its fourth digit."""
+    number, _, unit = amount.printed.partition(" ")
+    value = abs(float(number))
+    if value == 0:
+        return 0.0
+    return _FACTORS[unit] * 10.0 ** (floor(log10(value)) - 3) / 2
 
 
 def gib_amount(text: str) -> Amount:

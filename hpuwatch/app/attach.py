@@ -7,17 +7,21 @@ old start isn't taken for the one that runs.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from contextlib import ExitStack
 
+from hpuwatch.app.reload import LiveRules
 from hpuwatch.clock import Clock
 from hpuwatch.life.machine import Fact
+from hpuwatch.life.phases import Phase
 from hpuwatch.loop.watch import Watch
-from hpuwatch.parse.rules import RuleSet
 from hpuwatch.runtime.announce import notify_systemd, say
+from hpuwatch.runtime.elsewhere import OtherLogs
 from hpuwatch.source.follow import Follower, Renames, open_stream
 from hpuwatch.source.opening import check_grows, check_text
+from hpuwatch.state.snapshot import Snapshot
 from hpuwatch.web.server import Web
 
 TICK_SECONDS = 0.1
@@ -29,7 +33,7 @@ _SAMPLE = 64 * 1024
 class Attachment:
     """Follows one log."""
 
-    def __init__(self, name: str, log: str, rules: RuleSet, clock: Clock) -> None:
+    def __init__(self, name: str, log: str, rules: LiveRules, clock: Clock) -> None:
         """Open the log.
 
         Raises:
@@ -39,13 +43,15 @@ class Attachment:
         self._stream = open_stream(log)
         self._log = log
         self._clock = clock
-        self._watch = Watch(name, rules, clock, unwrap=True)
+        self._rules = rules
+        self._watch = Watch(name, rules.rules, clock, unwrap=True)
         self._watch.process(Fact.SPAWNED)
-        self._latest = self._watch.snapshot()
+        self._latest = self._snapshot()
         self._wake = threading.Event()
         self._ordered = False
         self._quiet_ticks = 0
-        self._begun = False
+        self._begun = self._failed = False
+        self._since = clock.now()
 
     def run(self, listen: str) -> None:
         """Follow and answer until the pipe ends, or somebody asks us to stop.
@@ -56,7 +62,7 @@ class Attachment:
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._order)
-        with ExitStack() as stack:
+        with self._rules, ExitStack() as stack:
             if isinstance(self._stream, Follower):
                 stack.callback(self._stream.close)
                 stack.enter_context(Renames(self._log, self._renamed))
@@ -69,15 +75,22 @@ class Attachment:
             while not self._ordered and not self._stream.ended:
                 self._tick()
             self._watch.close()
-            self._latest = self._watch.snapshot()
+            self._latest = self._snapshot()
         say(f"{self._log}: no longer followed; {self._latest.reason}")
 
     def _catch_up(self) -> None:
         while not self._ordered and (data := self._stream.read()):
             self._take(data, None)
-        self._latest = self._watch.snapshot()
+        self._latest = self._snapshot()
+        self._failed = self._latest.phase is Phase.FAILED  # at a time that nobody knows
+
+    def _snapshot(self) -> Snapshot:
+        return self._rules.told_in(self._watch.snapshot())
 
     def _tick(self) -> None:
+        rules = self._rules.take()
+        if rules is not None:
+            self._watch.use(rules)
         for _ in range(_READS_PER_TICK):
             data = self._stream.read()
             if not data:
@@ -85,14 +98,27 @@ class Attachment:
             self._take(data, self._clock.now())
             self._quiet_ticks = 0
         else:
-            self._latest = self._watch.snapshot()
+            self._latest = self._snapshot()
             return
         self._quiet_ticks += 1
         if self._quiet_ticks == _TICKS_UNTIL_QUIET:
             self._watch.settle()
-        self._latest = self._watch.snapshot()
+        self._latest = self._snapshot()
+        self._tell_failure()
         self._wake.wait(TICK_SECONDS)
         self._wake.clear()
+
+    def _tell_failure(self) -> None:
+        """Say what other logs tell of a failure, if it is of a server of this machine."""
+        failed, self._failed = self._failed, self._latest.phase is Phase.FAILED
+        if failed or not self._failed:
+            return
+        say(
+            f"{self._latest.reason}; if it ran on this machine, its other logs may tell:"
+        )
+        for quote in OtherLogs(os.environ, self._since, self._clock).quotes():
+            for line in quote.text().splitlines():
+                say(line)
 
     def _take(self, data: bytes, received_at: float | None) -> None:
         if not self._begun:

@@ -1,18 +1,17 @@
 """The answers of ``hpuwatch buckets``: what a configuration warms up, and what a shape finds.
 
-Everything is computed by ``hpuwatch.gaudi``; here the environment and the bucket file are
-read, and the answer becomes a document (``hpuwatch.buckets/1``).
+Everything is computed by ``hpuwatch.gaudi``, of what ``app.bucket_sources`` has read; here
+the answer becomes a document (``hpuwatch.buckets/1``).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from hpuwatch.errors import MissingFileError, UsageError
-from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, BucketSettings
+from hpuwatch.app.bucket_sources import SCHEMA, Told, read_bucket_file
+from hpuwatch.errors import UsageError
+from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, BucketSettings, generate
 from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.fingerprint import fingerprint
 from hpuwatch.gaudi.grammar import PairDialect
@@ -24,12 +23,10 @@ from hpuwatch.gaudi.lookup import (
     prepare,
     warmed_prompts,
 )
-from hpuwatch.gaudi.releases import Release, release_of
-from hpuwatch.gaudi.resolve import Flags, resolve
+from hpuwatch.gaudi.releases import Release
+from hpuwatch.gaudi.resolve import FILE_VARIABLE, Flags
 from hpuwatch.gaudi.variables import is_true
-
-SCHEMA = "hpuwatch.buckets/1"
-FROM_FILE = "VLLM_BUCKETING_FROM_FILE"
+from hpuwatch.gaudi.warmuptime import skips_warmup
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +35,14 @@ class Answer:
 
     Attributes:
         warmed: prompt shapes that warm-up really compiles; none when it is skipped.
+        printed: the phases whose list was printed; the others are by the rules.
         notes: what an operator should know, a sentence each.
     """
 
     release: Release
     prepared: Prepared
     warmed: frozenset[Bucket]
+    printed: frozenset[str]
     notes: tuple[str, ...]
 
     @property
@@ -51,72 +50,41 @@ class Answer:
         """What decided the lists."""
         return self.prepared.settings
 
-
-def environment(given: Sequence[str], *, inherit: bool) -> dict[str, str]:
-    """Return the variables of the server: those given as KEY=VALUE, over our own.
-
-    Raises:
-        UsageError: a text holds no ``=``.
-    """
-    env: dict[str, str] = {}
-    if inherit:
-        env.update(
-            (name, value)
-            for name, value in os.environ.items()
-            if name.startswith(("VLLM_", "PT_HPU_"))
-        )
-    for text in given:
-        name, sign, value = text.partition("=")
-        if not sign or not name:
-            raise UsageError(f"--env {text!r} is not KEY=VALUE")
-        env[name] = value
-    return env
+    def origin(self, phase: str) -> str:
+        """Return where a list is from: ``printed`` or ``predicted``."""
+        return "printed" if phase in self.printed else "predicted"
 
 
-def default_tokens(release: str, max_model_len: int) -> int:
-    """Return the token budget of a server that is told none."""
-    if release_of(release).dialect.startswith("fork"):
-        return max(max_model_len, 2048)
-    return 2048
-
-
-def answer(release: str, flags: Flags, env: Mapping[str, str]) -> Answer:
-    """Return what the configuration makes under ``release``.
+def answer(told: Told) -> Answer:
+    """Return what the configuration makes; printed lists beat the rules.
 
     Raises:
+        UsageError: the length or the KV blocks are not known.
         ConfigError: the release is unknown, or the server would stop; says why.
         MissingFileError: the bucket file can't be read.
     """
-    found = release_of(release)
-    if flags.bucket_file is None and env.get(FROM_FILE):
-        flags = replace(flags, bucket_file=read_bucket_file(env[FROM_FILE]))
-    settings = resolve(found.dialect, flags, env)
-    prepared = prepare(settings)
-    warmed = frozenset() if _skips_warmup(settings) else warmed_prompts(prepared)
-    return Answer(
-        found, prepared, warmed, tuple(_notes(found, flags, prepared, warmed))
-    )
+    plan, blocks = told.plan, told.blocks()
+    both = set(told.lists) == {PROMPT, DECODE}
+    if plan.flags.bucket_file is None and plan.env.get(FILE_VARIABLE) and not both:
+        text = read_bucket_file(plan.env[FILE_VARIABLE])
+        plan = replace(plan, flags=replace(plan.flags, bucket_file=text))
+    settings = plan.shapes(blocks)
+    prepared = _prepared(settings, told.lists)
+    warmed = frozenset() if skips_warmup(settings) else warmed_prompts(prepared)
+    notes = (*told.notes, *_notes(plan.release, plan.flags, prepared, warmed))
+    return Answer(plan.release, prepared, warmed, frozenset(told.lists), notes)
 
 
-def read_bucket_file(path: str) -> str:
-    """Return the text of a bucket file.
-
-    Raises:
-        MissingFileError: it can't be read.
-    """
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingFileError(
-            f"The bucket file {path} can't be read ({error}); name one that exists."
-        ) from None
-
-
-def _skips_warmup(settings: BucketSettings) -> bool:
-    value = settings.env.get("VLLM_SKIP_WARMUP", "")
-    if dialect_of(settings.dialect).strategy_rule in {"literal", "fixed"}:
-        return value.lower() == "true"
-    return is_true(value)
+def _prepared(
+    settings: BucketSettings, lists: Mapping[str, tuple[Bucket, ...]]
+) -> Prepared:
+    if not lists:
+        return prepare(settings)
+    prompt = lists.get(PROMPT) or generate(settings, PROMPT)
+    decode = lists.get(DECODE) or generate(settings, DECODE)
+    # The list before speculation is never printed; where there is none, it is this one.
+    deepest = max((bucket.context for bucket in decode), default=0)
+    return Prepared(settings, prompt, decode, decode, deepest)
 
 
 def _notes(
@@ -146,11 +114,18 @@ def _notes(
         )
     cold = len(set(prepared.prompt) - warmed)
     if warmed and cold:
-        notes.append(
-            f"{cold} prompt buckets stay cold: query and context together exceed "
-            "max_model_len, and warm-up runs them with less context"
-        )
+        notes.append(f"{cold} prompt buckets stay cold: {_why_cold(settings)}")
     return notes
+
+
+def _why_cold(settings: BucketSettings) -> str:
+    longer = (
+        "query and context together exceed max_model_len, and warm-up runs them with less "
+        "context"
+    )
+    if settings.max_num_prefill_seqs == 1:
+        return longer
+    return f"{longer}, or several prompts have context, and such prompts run one by one"
 
 
 def counts(found: Answer) -> dict[str, object]:
@@ -172,6 +147,7 @@ def counts(found: Answer) -> dict[str, object]:
         "num_blocks": settings.num_blocks,
         "prompt": len(found.prepared.prompt),
         "decode": len(found.prepared.decode),
+        "origin": {phase: found.origin(phase) for phase in (PROMPT, DECODE)},
         "prompt_shapes_warmed": len(found.warmed),
         "prompt_sha256": fingerprint(found.prepared.prompt),
         "decode_sha256": fingerprint(found.prepared.decode),
@@ -279,7 +255,7 @@ def explain(found: Answer, phase: str, wanted: Bucket) -> Explained:
     if phase == DECODE:
         bucket = decode_shape(prepared, wanted.batch, wanted.context)
         listed = bucket in prepared.decode
-        warm = listed and not _skips_warmup(found.settings)
+        warm = listed and not skips_warmup(found.settings)
     else:
         result = look_up(prepared, phase, wanted)
         bucket, listed = result.bucket, result.prepared
@@ -299,7 +275,7 @@ def _exceeded(
     """
     size, longest = settings.block_size, settings.max_model_len
     if phase == DECODE:
-        own_blocks = wanted.batch * -(-longest // size)
+        own_blocks = wanted.batch * settings.for_decode.blocks_per_sequence
         too_long = not settings.contiguous_pa and wanted.context > own_blocks
     else:
         before = max(0, (wanted.context - 1) * size + 1)  # the last block may be begun

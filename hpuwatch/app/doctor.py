@@ -38,6 +38,11 @@ _RUNTIME_PACKAGES = (
 _NETWORK_FILE_SYSTEMS = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
 )
+_VOLATILE_FILE_SYSTEMS = {
+    "tmpfs": "which the next boot empties",
+    "ramfs": "which the next boot empties",
+    "overlay": "which goes with its container",
+}
 _ASK_VERSIONS = """
 import importlib.metadata as m, json, sys
 def v(name):
@@ -75,10 +80,10 @@ def examine(
         _tune_extra(),
         *_runtime(_server_python(server_python)),
         *_cards(Path("/dev"), Path("/sys/class/accel")),
-        recipe_cache(environ.get("PT_HPU_RECIPE_CACHE_CONFIG"), _mounts()),
+        recipe_cache(environ.get("PT_HPU_RECIPE_CACHE_CONFIG"), mounts()),
         _port("port of hpuwatch", settings.listen),
         _port("port of the server", server_address),
-        state_directory(settings.state_root(), _mounts()),
+        state_directory(settings.state_root(), mounts()),
     ]
 
 
@@ -170,6 +175,18 @@ def _release(plugin: str | None, vllm: str) -> Check:
     )
 
 
+def installed_release() -> str | None:
+    """Return the release that this machine's ``vllm`` is, as a release is named, or None."""
+    if shutil.which("vllm") is None:
+        return None
+    python = _server_python(None)
+    versions = _versions(python) if python else None
+    if not versions or not versions.get("vllm"):
+        return None
+    plugin = versions.get("vllm-gaudi")
+    return f"plugin-{plugin}" if plugin else f"fork-{versions['vllm']}"
+
+
 def _versions(python: str) -> dict[str, str | None] | None:
     try:
         said = subprocess.run(  # noqa: S603  the operator's own interpreter
@@ -208,7 +225,7 @@ def _cards(dev: Path, accel: Path) -> list[Check]:
     return checks
 
 
-def _mounts() -> list[tuple[Path, str]]:
+def mounts() -> list[tuple[Path, str]]:
     """Return (mount point, file system type) of every mount, as the kernel lists them."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
@@ -259,6 +276,10 @@ def recipe_cache(config: str | None, mounts: Sequence[tuple[Path, str]]) -> Chec
             name,
             WARNING,
             f"{path} is emptied at every start (second field is {rest[0]!r})",
+        )
+    if kind in _VOLATILE_FILE_SYSTEMS:
+        return Check(
+            name, WARNING, f"{path} is on {kind}, {_VOLATILE_FILE_SYSTEMS[kind]}"
         )
     state = "exists" if path.exists() else "will be made"
     return Check(name, OK, f"{path} on {kind} ({state})")

@@ -16,7 +16,7 @@ from hpuwatch.parse.rules import RuleSet
 from hpuwatch.records import Line
 from hpuwatch.source.files import read_lines
 from hpuwatch.state.model import State
-from hpuwatch.state.reduce import reduce
+from hpuwatch.state.reduce import fold
 
 _GAUDI_KINDS = frozenset(
     {
@@ -50,6 +50,7 @@ _CUDA_WORDS = re.compile(
     re.IGNORECASE,
 )
 
+_AT_ONCE = 1_000  # events that are folded together at most
 _HEARD = 4_000  # characters of a line that are looked at
 
 
@@ -74,19 +75,21 @@ def state_of(path: str, rules: RuleSet) -> State:
     """
     parser, origin = Parser(rules), _Origin()
     state = State()
-    for line in read_lines(path):
-        state = _reduced(state, parser.feed(line), origin)
+    events: list[Event] = []
+    for line in read_lines(path, parser):
+        found = parser.feed(line)
+        if found:
+            origin.saw(found)
+            events += found
+            if len(events) >= _AT_ONCE:
+                state = fold(state, events)
+                events.clear()
         origin.heard(line)
-    state = _reduced(state, parser.close(), origin)
+    found = parser.close()
+    origin.saw(found)
+    state = fold(state, events + found)
     if not origin.gaudi:
         raise InputError(origin.complaint("standard input" if path == "-" else path))
-    return state
-
-
-def _reduced(state: State, events: Sequence[Event], origin: _Origin) -> State:
-    for event in events:
-        origin.saw(event)
-        state = reduce(state, event)
     return state
 
 
@@ -98,13 +101,12 @@ class _Origin:
         self._cuda = False
         self._vllm = False
 
-    def saw(self, event: Event) -> None:
-        """Take an event into account."""
-        self._vllm = True
-        if not self.gaudi:
-            self.gaudi = event.kind in _GAUDI_KINDS or bool(
-                _GAUDI_WORDS.search(event.line.text)
-            )
+    def saw(self, events: Sequence[Event]) -> None:
+        """Take events into account."""
+        for event in () if self.gaudi else events:
+            self._vllm = True
+            self.gaudi = self.gaudi or event.kind in _GAUDI_KINDS
+            self.gaudi = self.gaudi or bool(_GAUDI_WORDS.search(event.line.text))
 
     def heard(self, line: Line) -> None:
         """Take any line into account, while nothing tells of Gaudi."""

@@ -26,8 +26,19 @@ _ENTER = (
 """Starts our own program without looking for modules where the server happens to run."""
 
 
-def run(settings: Settings, command: Sequence[str], clock: Clock) -> NoReturn:
+def run(
+    settings: Settings,
+    command: Sequence[str],
+    clock: Clock,
+    rules: Path | None = None,
+) -> NoReturn:
     """Own a server from now on; never returns.
+
+    Args:
+        settings: of the instance.
+        command: the server's command line.
+        clock: where time comes from.
+        rules: the operator's own log rules; a mistake in them doesn't stop the server.
 
     Raises:
         ResourceError: the command doesn't exist or may not be executed.
@@ -39,7 +50,7 @@ def run(settings: Settings, command: Sequence[str], clock: Clock) -> NoReturn:
         files,
         command,
         stop_wait_seconds=settings.stop_wait_seconds,
-        watcher=watcher_argv(settings, held(files)),
+        watcher=watcher_argv(settings, held(files), rules),
     )
     become_keeper(argv, server_env(_original_env(), run_id))
 
@@ -63,7 +74,9 @@ def check_command(command: Sequence[str]) -> None:
     raise ResourceError(f"there is no program {program}: check its name")
 
 
-def watcher_argv(settings: Settings, files: Files) -> list[str]:
+def watcher_argv(
+    settings: Settings, files: Files, rules: Path | None = None
+) -> list[str]:
     """Return the command line of the watcher that goes with a run."""
     argv = [sys.executable, "-c", _ENTER, "_watch", "--name", settings.name]
     argv += [
@@ -76,6 +89,8 @@ def watcher_argv(settings: Settings, files: Files) -> list[str]:
     ]
     if files.folder is not None:
         argv += ["--folder", str(files.folder)]
+    if rules is not None:
+        argv += ["--rules", str(rules.absolute())]
     if not settings.echo:
         argv += ["--no-echo"]
     return argv

@@ -15,7 +15,7 @@ from hpuwatch.parse.parser import Parser
 from hpuwatch.runtime.instance import Instance
 from hpuwatch.source.files import read_lines
 from hpuwatch.state.model import State
-from hpuwatch.state.reduce import reduce
+from hpuwatch.state.reduce import fold
 from hpuwatch.store.study import FILE_NAME, StudyStore
 from hpuwatch.tune.knobs import choose_knobs, strategy_of
 from hpuwatch.tune.study import Study
@@ -119,9 +119,8 @@ def _seconds_of_start(instance: Instance) -> float | None:
         return None
     state, parser = State(), Parser(shipped_rules())
     try:
-        for line in read_lines(str(instance.spool)):
-            for event in parser.feed(line):
-                state = reduce(state, event)
+        for line in read_lines(str(instance.spool), parser):
+            state = fold(state, parser.feed(line))
     except HpuwatchError:
         # An empty or broken log tells nothing; the plan says "unknown" then.
         return None

@@ -18,15 +18,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpuwatch.app.door import Door
+from hpuwatch.app.reload import LiveRules
 from hpuwatch.clock import Clock
 from hpuwatch.errors import ResourceError
 from hpuwatch.life.machine import Fact
 from hpuwatch.life.phases import Phase
 from hpuwatch.loop.ending import last_exit_of
 from hpuwatch.loop.watch import Watch
-from hpuwatch.parse.rules import RuleSet
 from hpuwatch.runtime.announce import notify_systemd, say, write_termination_log
 from hpuwatch.runtime.echo import Echo
+from hpuwatch.runtime.elsewhere import OtherLogs, log_environment
 from hpuwatch.runtime.facts import ExitRecord, Facts, read_facts
 from hpuwatch.runtime.instance import Files
 from hpuwatch.runtime.last_exit import LastExit, ended_before, write_last_exit
@@ -69,7 +70,7 @@ class Task:
 class Watcher:
     """One watcher's life."""
 
-    def __init__(self, task: Task, rules: RuleSet, clock: Clock) -> None:
+    def __init__(self, task: Task, rules: LiveRules, clock: Clock) -> None:
         """Open the files of the run.
 
         Raises:
@@ -91,12 +92,14 @@ class Watcher:
         self._room = Room(spool, say, most_bytes=most, ahead=on_disk)
         self._echo = _echo(task, folder, self._facts)
         before = self._facts.number - 1
-        self._watch = Watch(task.name, rules, clock, starts_before=before)
+        self._rules = rules
+        self._watch = Watch(task.name, rules.rules, clock, starts_before=before)
         self._latest = self._watch.snapshot()
         self._door = Door(task.listen, lambda: self._latest, clock)
         self._quiet_ticks = self._ticks = 0
         self._stop_told = self._keeper_missed = self._ordered = False
         self._status = ""
+        self._server_env: dict[str, str] = {}
 
     def run(self) -> int:
         """Watch until the server has ended; return the exit code for the keeper."""
@@ -105,6 +108,13 @@ class Watcher:
         self._room.start()
         if self._echo is not None:
             self._echo.start()
+        with self._rules:
+            self._live()
+        self._door.close()
+        self._room.close()
+        return 0
+
+    def _live(self) -> None:
         while not self._ordered:
             self._read_facts()
             end = self._facts.exit or self._exit_unseen()
@@ -113,9 +123,6 @@ class Watcher:
                 break
             if self._tick():
                 self._clock.wait(TICK_SECONDS)
-        self._door.close()
-        self._room.close()
-        return 0
 
     def _order(self, number: int, frame: object) -> None:
         del number, frame
@@ -128,6 +135,9 @@ class Watcher:
     def _tick(self) -> bool:
         """Read and tell what is new; return whether that was all of it."""
         self._ticks += 1
+        rules = self._rules.take()
+        if rules is not None:
+            self._watch.use(rules)
         all_read = self._read_for(READING_SECONDS)
         asked = self._facts.stop_asked_at is not None
         if asked and not self._stop_told and not self._catching_up:
@@ -137,6 +147,7 @@ class Watcher:
         self._door.open()
         if self._ticks % _TICKS_BETWEEN_STATUS == 0:
             self._check_folder()
+            self._look_at_server()
             self._tell_systemd()
         return all_read
 
@@ -213,6 +224,7 @@ class Watcher:
         return ExitRecord(None, None, asked=False, ended_at=self._clock.now())
 
     def _finish(self, end: ExitRecord) -> None:
+        others = None if end.asked or end.error else self._other_logs()
         self._read_to_the_end()
         self._watch.close()
         before = self._watch.snapshot()
@@ -222,15 +234,26 @@ class Watcher:
         if self._echo is not None:
             self._echo.finish(ECHO_PATIENCE_SECONDS)
         self._check_folder()
-        self._say_last_words(
-            last_exit_of(
-                before,
-                end,
-                run=self._facts.run,
-                last_lines=self._watch.last_lines,
-                spool=self._readable_spool(),
-            )
+        document = last_exit_of(
+            before,
+            end,
+            run=self._facts.run,
+            last_lines=self._watch.last_lines,
+            spool=self._readable_spool(),
         )
+        if others is not None:
+            document = document.model_copy(update={"elsewhere": others.quotes()})
+        self._say_last_words(document)
+
+    def _other_logs(self) -> OtherLogs:
+        since = self._facts.started_at or self._clock.now()
+        return OtherLogs(self._server_env or os.environ, since, self._clock)
+
+    def _look_at_server(self) -> None:
+        """Note where the server logs, while it can still be seen."""
+        server = self._facts.server
+        if server is not None and server.alive():
+            self._server_env = log_environment(server.pid) or self._server_env
 
     def _say_last_words(self, document: LastExit) -> None:
         if self._folder is not None:
@@ -246,8 +269,9 @@ class Watcher:
     def _publish(self) -> None:
         dropped = 0 if self._echo is None else self._echo.dropped_bytes
         self._latest = replace(
-            self._watch.snapshot(),
+            self._rules.told_in(self._watch.snapshot()),
             watcher_starts=max(1, self._facts.watcher_starts),
+            log_dropped_bytes=self._spool.skipped_bytes,
             echo_dropped_bytes=dropped,
             ended=self._ended,
         )

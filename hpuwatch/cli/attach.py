@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
+
+from hpuwatch.cli.options import OWN_RULES
 
 
 def attach(
@@ -12,6 +16,7 @@ def attach(
     name: str | None = typer.Option(
         None, "--name", help="The instance (default: default)."
     ),
+    rules: Path | None = OWN_RULES,
     listen: str | None = typer.Option(
         None, "--listen", metavar="HOST:PORT", help="Where metrics and probes answer."
     ),
@@ -22,10 +27,12 @@ def attach(
     ends, or when asked to.
     """
     from hpuwatch.app.attach import Attachment
-    from hpuwatch.app.rules import shipped_rules
+    from hpuwatch.app.reload import LiveRules
     from hpuwatch.clock import SystemClock
+    from hpuwatch.runtime.announce import say
     from hpuwatch.settings import load_settings
 
     settings = load_settings(name=name, listen=listen)
-    attachment = Attachment(settings.name, log, shipped_rules(), SystemClock())
+    live = LiveRules(rules, say)
+    attachment = Attachment(settings.name, log, live, SystemClock())
     attachment.run(settings.listen)

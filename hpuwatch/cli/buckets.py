@@ -2,173 +2,70 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpuwatch.cli.bucket_options import configured
+
 if TYPE_CHECKING:
+    from hpuwatch.app.bucket_compare import Checked, Comparison
+    from hpuwatch.app.bucket_sources import Told
     from hpuwatch.app.buckets import Answer, Explained
 
 program = typer.Typer(
     help="Say which shapes a configuration warms up.",
     no_args_is_help=True,
 )
+_verb = configured(program)
+_verb_of_log = configured(program, takes_log=True)
 
-Release = Annotated[
-    str, typer.Option(help="plugin-0.26, fork-1.22, plugin-head or any version.")
-]
-ModelLen = Annotated[int, typer.Option(help="Longest sequence, in tokens.")]
-Blocks = Annotated[
-    int, typer.Option("--num-blocks", help="KV blocks, as the server's log has it.")
-]
-Seqs = Annotated[int, typer.Option(help="Sequences at a time.")]
-Tokens = Annotated[
-    int | None,
-    typer.Option(help="Tokens of a step [plugin: 2048; fork: the model's length]."),
-]
-BlockSize = Annotated[int, typer.Option(help="Tokens of a KV block.")]
-Prefills = Annotated[
-    int | None, typer.Option(help="Prompts of a prefill; a flag of the fork.")
-]
-Caching = Annotated[
-    bool | None,
-    typer.Option(
-        "--enable-prefix-caching/--no-enable-prefix-caching",
-        help="Decides before plugin-0.11 only.",
-    ),
-]
-Drafts = Annotated[int, typer.Option(help="Tokens of a speculative draft.")]
-Chunk = Annotated[int, typer.Option(help="Chunk of a Mamba model.")]
-ChunkSaid = Annotated[
-    bool, typer.Option(help="The chunk stands in the model's configuration.")
-]
-Unclamped = Annotated[
-    bool,
-    typer.Option(help="plugin-head: a hybrid or sliding-window model."),
-]
-Strategy = Annotated[
-    str | None, typer.Option(help="exp, lin or pad, whatever the variables say.")
-]
-Contiguous = Annotated[
-    str | None,
-    typer.Option("--contiguous-pa", metavar="on|off", help="Contiguous attention."),
-]
-BucketFile = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Take the buckets from this file.")
-]
-Env = Annotated[
-    list[str] | None,
-    typer.Option("--env", metavar="KEY=VALUE", help="A variable of the server."),
-]
-FromEnv = Annotated[
-    bool, typer.Option("--from-env", help="Take VLLM_… and PT_HPU_… from here.")
-]
 Format = Annotated[str, typer.Option("--format", help="text or json.")]
 Shape = Annotated[
     str, typer.Argument(help="BATCH,QUERY,CONTEXT; the context in blocks.")
 ]
-_NEWEST = "plugin-0.26"
+_OPERAND = (
+    "A log, a saved list, a bucket file, an env file, a YAML configuration, a release, or "
+    "NAME=VALUE,flag-name=VALUE."
+)
+Before = Annotated[str, typer.Argument(metavar="A", help=_OPERAND)]
+After = Annotated[
+    str,
+    typer.Argument(metavar="B", help="Likewise; settings change what a log A tells."),
+]
+File = Annotated[str, typer.Argument(metavar="FILE", help="The bucket file.")]
+Out = Annotated[
+    str,
+    typer.Option("--out", metavar="FILE", help="The picture: FILE.png or FILE.svg."),
+]
+FailOn = Annotated[
+    str | None, typer.Option(metavar="SEVERITY", help="error or warning: exit with 1.")
+]
+_SHOWN = 12  # buckets of a difference that are named in a line of text
 
 
-def _ask(
-    max_model_len: ModelLen,
-    num_blocks: Blocks,
-    release: Release = _NEWEST,
-    max_num_seqs: Seqs = 256,
-    max_num_batched_tokens: Tokens = None,
-    block_size: BlockSize = 128,
-    max_num_prefill_seqs: Prefills = None,
-    prefix_caching: Caching = None,
-    num_speculative_tokens: Drafts = 0,
-    mamba_chunk_size: Chunk = 0,
-    mamba_chunk_explicit: ChunkSaid = False,
-    skip_decode_block_clamp: Unclamped = False,
-    strategy: Strategy = None,
-    contiguous_pa: Contiguous = None,
-    bucket_file: BucketFile = None,
-    env: Env = None,
-    from_env: FromEnv = False,
-) -> Answer:
-    from hpuwatch.app import buckets
-    from hpuwatch.errors import UsageError
-    from hpuwatch.gaudi.resolve import Flags
-
-    if contiguous_pa not in {None, "on", "off"}:
-        raise UsageError(f"--contiguous-pa {contiguous_pa!r} is not on or off")
-    if strategy not in {None, "exp", "lin", "pad"}:
-        raise UsageError(f"--strategy {strategy!r} is not exp, lin or pad")
-    flags = Flags(
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens
-        or buckets.default_tokens(release, max_model_len),
-        max_model_len=max_model_len,
-        num_blocks=num_blocks,
-        block_size=block_size,
-        max_num_prefill_seqs=max_num_prefill_seqs,
-        prefix_caching=prefix_caching,
-        num_speculative_tokens=num_speculative_tokens,
-        mamba_chunk_size=mamba_chunk_size,
-        mamba_chunk_is_explicit=mamba_chunk_explicit,
-        skip_decode_block_clamp=skip_decode_block_clamp,
-        bucket_file=None
-        if bucket_file is None
-        else buckets.read_bucket_file(bucket_file),
-        strategy=strategy,
-        contiguous_pa=None if contiguous_pa is None else contiguous_pa == "on",
-    )
-    return buckets.answer(
-        release, flags, buckets.environment(env or [], inherit=from_env)
-    )
-
-
-def _verb(tell: Callable[..., None]) -> Callable[..., None]:
-    """Register ``tell`` as a verb with the options of :func:`_ask` beside its own.
-
-    Its first argument is what these options come to.
-    """
-    # The answer's type would be imported here only for its name.
-    unnamed = {"Answer": object}
-    options = inspect.signature(_ask, eval_str=True, locals=unnamed)
-    told = inspect.signature(tell, eval_str=True, locals=unnamed)
-    own = list(told.parameters.values())[1:]
-
-    def verb(**given: object) -> None:
-        mine = {parameter.name: given.pop(parameter.name) for parameter in own}
-        tell(_ask(**given), **mine)  # type: ignore[arg-type]  # typer converts them
-
-    parameters = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in (*own, *options.parameters.values())
-    ]
-    verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect
-    verb.__annotations__ = {p.name: p.annotation for p in parameters}
-    verb.__doc__ = tell.__doc__
-    return program.command(tell.__name__.rstrip("_"))(verb)
-
-
-@_verb
-def count(found: Answer, form: Format = "text") -> None:
+@_verb_of_log
+def count(told: Told, form: Format = "text") -> None:
     """Say how many buckets a configuration makes."""
-    from hpuwatch.app.buckets import counts
+    from hpuwatch.app.buckets import answer, counts
 
-    document = counts(found)
+    found = answer(told)
     if _is_json(form):
-        print(json.dumps(document, indent=2))
+        print(json.dumps(counts(found), indent=2))
     else:
         print(_summary(found))
 
 
-@_verb
-def list_(found: Answer, form: Format = "text") -> None:
+@_verb_of_log
+def list_(told: Told, form: Format = "text") -> None:
     """List the buckets, as lines of a bucket file.
 
     VLLM_BUCKETING_FROM_FILE takes such a file.
     """
-    from hpuwatch.app.buckets import lists
+    from hpuwatch.app.buckets import answer, lists
 
+    found = answer(told)
     if _is_json(form):
         print(json.dumps(lists(found)))
         return
@@ -178,17 +75,70 @@ def list_(found: Answer, form: Format = "text") -> None:
         print(tuple(bucket))
 
 
-@_verb
-def explain(found: Answer, shape: Shape, form: Format = "text") -> None:
+@_verb_of_log
+def explain(told: Told, shape: Shape, form: Format = "text") -> None:
     """Say which bucket a shape gets, and whether it is ready."""
     from hpuwatch.app import buckets
 
-    told = buckets.explain(found, *buckets.read_shape(shape))
+    found = buckets.answer(told)
+    explained = buckets.explain(found, *buckets.read_shape(shape))
     if _is_json(form):
-        document = {**buckets.counts(found), "shape": told.document()}
+        document = {**buckets.counts(found), "shape": explained.document()}
         print(json.dumps(document, indent=2))
     else:
-        print(_explained(told))
+        print(_explained(explained))
+
+
+@_verb
+def diff(told: Told, before: Before, after: After, form: Format = "text") -> None:
+    """Say which buckets are added and removed from A to B."""
+    from hpuwatch.app.bucket_compare import compare
+    from hpuwatch.app.bucket_sources import of_operand
+
+    one = of_operand(before, told)
+    other = of_operand(after, one if one.stands_alone else told)
+    found = compare(one, other)
+    if _is_json(form):
+        print(json.dumps(found.document()))
+    else:
+        print(_compared(found, before, after))
+
+
+@_verb_of_log
+def check(
+    told: Told,
+    file: File,
+    form: Format = "text",
+    fail_on: FailOn = None,
+) -> None:
+    """Say what a release makes of a bucket file."""
+    from hpuwatch.app.bucket_compare import check_path
+    from hpuwatch.errors import UsageError
+
+    if fail_on not in {None, "error", "warning"}:
+        raise UsageError(f"--fail-on {fail_on!r} is not error or warning")
+    found = check_path(file, told)
+    if _is_json(form):
+        print(json.dumps(found.document(), indent=2))
+    else:
+        print(_checked(found))
+    severities = {remark.severity for remark in found.check.remarks}
+    if fail_on in severities or (fail_on and "error" in severities):
+        raise typer.Exit(1)
+
+
+@_verb_of_log
+def heatmap(told: Told, out: Out) -> None:
+    """Draw the buckets, and where they are padding.
+
+    The same in words goes to stdout, and into the picture's description.
+    """
+    from pathlib import Path
+
+    from hpuwatch.app.bucket_heatmap import draw
+    from hpuwatch.app.buckets import answer
+
+    print(draw(answer(told), Path(out)))
 
 
 def _is_json(form: str) -> bool:
@@ -200,19 +150,24 @@ def _is_json(form: str) -> bool:
 
 
 def _summary(found: Answer) -> str:
-    settings, prepared = found.settings, found.prepared
+    settings = found.settings
     paged = "on" if settings.contiguous_pa else "off"
     rows = [
         ("release", f"{found.release.name} (dialect {settings.dialect})"),
         ("strategy", f"{settings.strategy}, contiguous paged attention {paged}"),
         (
             "prompt",
-            f"{len(prepared.prompt)} buckets, {len(found.warmed)} shapes warmed",
+            f"{_buckets(found, 'prompt')}, {len(found.warmed)} shapes warmed",
         ),
-        ("decode", f"{len(prepared.decode)} buckets"),
+        ("decode", _buckets(found, "decode")),
         *(("note", note) for note in found.notes),
     ]
     return "\n".join(f"{name:10}{text}" for name, text in rows)
+
+
+def _buckets(found: Answer, phase: str) -> str:
+    said = " as printed" if phase in found.printed else ""
+    return f"{len(found.prepared.of(phase))} buckets{said}"
 
 
 def _explained(told: Explained) -> str:
@@ -232,3 +187,43 @@ def _explained(told: Explained) -> str:
         limits = " and ".join(f"{name} ({at})" for name, at in told.exceeds.items())
         rows.append(("limit", f"the shape exceeds {limits}: no such step comes"))
     return "\n".join(f"{name:10}{text}" for name, text in rows)
+
+
+def _compared(found: Comparison, before: str, after: str) -> str:
+    lines = []
+    for sign, name, side in (("A", before, found.before), ("B", after, found.after)):
+        lines.append(f"{sign}         {name}: {side.release.name}")
+        lines += [f"note {sign}    {note}" for note in side.notes]
+    for phase, change in found.changes.items():
+        total = (
+            len(found.before.prepared.of(phase)),
+            len(found.after.prepared.of(phase)),
+        )
+        lines.append(
+            f"{phase:10}{total[0]} → {total[1]} buckets: {change.kept} kept, "
+            f"{len(change.added)} added, {len(change.removed)} removed"
+        )
+        for sign, buckets in (("+", change.added), ("-", change.removed)):
+            if buckets:
+                named = " ".join(str(tuple(each)) for each in buckets[:_SHOWN])
+                more = len(buckets) - _SHOWN
+                lines.append(f"{sign:10}{named}{f' … {more} more' if more > 0 else ''}")
+    return "\n".join(lines)
+
+
+def _checked(found: Checked) -> str:
+    check = found.check
+    like = (
+        f", assumed like {found.release.assumed_like}"
+        if found.release.assumed_like
+        else ""
+    )
+    lines = [f"release   {found.release.name} (dialect {found.release.dialect}{like})"]
+    if check.starts:
+        lines.append(f"buckets   {check.prompt} prompt, {check.decode} decode")
+    else:
+        lines.append("buckets   none: the server does not start with this file")
+    for remark in check.remarks:
+        place = f"{found.path}:{remark.line}: " if remark.line else ""
+        lines.append(f"{remark.severity:10}{place}{remark.text}")
+    return "\n".join(lines)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from hpuwatch.cli.options import SHARE
+
 
 def last_exit(
     name: str | None = typer.Option(
@@ -12,12 +14,14 @@ def last_exit(
     state_dir: str | None = typer.Option(
         None, "--state-dir", help="The state directory of the run."
     ),
+    share: bool = SHARE,
     form: str = typer.Option("text", "--format", help="text or json."),
 ) -> None:
     """Print why the last server of this name ended, and what to do next."""
+    from hpuwatch.advise.share import site_masked
     from hpuwatch.errors import MissingFileError, UsageError
     from hpuwatch.runtime.instance import Instance
-    from hpuwatch.runtime.last_exit import read_last_exit
+    from hpuwatch.runtime.last_exit import LastExit, read_last_exit
     from hpuwatch.settings import load_settings
 
     if form not in {"text", "json"}:
@@ -30,6 +34,9 @@ def last_exit(
             f"no server named {settings.name!r} has ended under {settings.state_root()}: "
             "check --name and --state-dir"
         )
+    if share:
+        whole = document.model_dump(by_alias=True, mode="json")
+        document = LastExit.model_validate(site_masked(whole))
     if form == "json":
         print(document.model_dump_json(by_alias=True, indent=2))
     else:

@@ -14,8 +14,12 @@ from hpuwatch.cli import (
     buckets,
     demo,
     doctor,
+    explain,
     last_exit,
+    lint,
     parse,
+    predict,
+    replay,
     rules,
     run,
     sim,
@@ -32,8 +36,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def build() -> typer.Typer:
-    """Return the program with all its verbs."""
+def _program() -> typer.Typer:
     program = typer.Typer(
         name="hpuwatch",
         help="Own, understand and tune a vLLM server on Intel Gaudi (HPU).",
@@ -56,6 +59,12 @@ def build() -> typer.Typer:
     ) -> None:
         pass
 
+    return program
+
+
+def build() -> typer.Typer:
+    """Return the program with all its verbs."""
+    program = _program()
     program.command("_watch", hidden=True)(watch.watch)
     # The last words are what the list of commands shows: 60 characters, so none is cut.
     add = partial(_add, program)
@@ -63,12 +72,20 @@ def build() -> typer.Typer:
     program.add_typer(buckets.program, name="buckets")
     add("demo", demo.demo, "See it all on a simulated server, in two minutes.")
     add("doctor", doctor.doctor, "Look whether this machine is fit for the job.")
+    add("explain", explain.explain, "Say what a name in our output means.")
     add(
         "last-exit",
         last_exit.last_exit,
         "Say why the last server ended, and what to do.",
     )
+    add("lint", lint.lint, "Say what is wrong with a configuration, before a start.")
     add("parse", parse.parse, "Print what a log says, event by event.")
+    add(
+        "predict",
+        predict.predict,
+        "Say what a configuration costs, before the restart.",
+    )
+    add("replay", replay.replay, "Play a recorded log for a dashboard.")
     program.add_typer(rules.program, name="rules")
     add(
         "run",

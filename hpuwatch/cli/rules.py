@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from hpuwatch.parse.rules import RuleSet
+    from hpuwatch.parse.rules import Rule, RuleSet
 
 program = typer.Typer(
     help="List, check and test the rules that read the log.", no_args_is_help=True
 )
 
 _PATH = typer.Argument(
-    None, metavar="[PATH]", help="A rule file or folder instead of the shipped rules."
+    None,
+    metavar="[PATH]",
+    help="A rule file or folder of your own, beside the shipped ones; else all of these.",
 )
 
 
@@ -38,7 +41,7 @@ def list_rules(
             "releases": rule.text.releases,
             "patterns": list(rule.text.patterns),
         }
-        for rule in _load(path).rules
+        for rule in _load(path)[1]
     ]
     if form == "json":
         print(json.dumps({"schema": "hpuwatch.rules/1", "rules": rows}, indent=2))
@@ -52,13 +55,13 @@ def list_rules(
 @program.command("check")
 def check(path: Path | None = _PATH) -> None:
     """Load the rules; a mistake is told with its file and line."""
-    rules = _load(path)
-    patterns = [template for rule in rules.rules for template in rule.templates]
+    _, rules = _load(path)
+    patterns = [template for rule in rules for template in rule.templates]
     for template in patterns:
         _ = template.regex
-    files = {rule.where.rpartition(":")[0] for rule in rules.rules}
+    files = {rule.where.rpartition(":")[0] for rule in rules}
     print(
-        f"{len(rules.rules)} rules with {len(patterns)} patterns in {len(files)} "
+        f"{len(rules)} rules with {len(patterns)} patterns in {len(files)} "
         "files are sound"
     )
 
@@ -69,24 +72,23 @@ def prove(path: Path | None = _PATH) -> None:
     from hpuwatch.errors import RuleError
     from hpuwatch.parse.proof import mistakes
 
-    rules = _load(path)
-    found = mistakes(rules)
+    everything, rules = _load(path)
+    found = mistakes(everything, rules)
     if found:
         raise RuleError(
             f"{len(found)} rules don't keep their word:\n  " + "\n  ".join(found)
         )
-    examples = sum(len(rule.text.examples) for rule in rules.rules)
-    misses = sum(len(rule.text.near_misses) for rule in rules.rules)
+    examples = sum(len(rule.text.examples) for rule in rules)
+    misses = sum(len(rule.text.near_misses) for rule in rules)
     print(f"{examples} examples match and {misses} near misses don't")
 
 
-def _load(path: Path | None) -> RuleSet:
-    from hpuwatch.app.rules import rule_documents, shipped_rules
-    from hpuwatch.parse.rules import load_rules
+def _load(path: Path | None) -> tuple[RuleSet, Sequence[Rule]]:
+    """Return all rules that would be in force, and those to look at."""
+    from hpuwatch.app.rules import own_part, shipped_rules
 
-    if path is None:
-        return shipped_rules()
-    return load_rules(rule_documents(path))
+    rules = shipped_rules(path)
+    return rules, rules.rules if path is None else own_part(rules, path)
 
 
 def _short(where: str) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
+
+from hpuwatch.cli.options import OWN_RULES
 
 SETTINGS = {"allow_interspersed_args": False}
 """The first word that isn't an option of ours begins the server's command."""
@@ -21,6 +25,7 @@ def run(
     state_dir: str | None = typer.Option(
         None, "--state-dir", help="Where the output and our records are kept."
     ),
+    rules: Path | None = OWN_RULES,
     stop_wait: float | None = typer.Option(
         None,
         "--stop-wait",
@@ -48,4 +53,4 @@ def run(
         stop_wait_seconds=stop_wait,
         echo=False if no_echo else None,
     )
-    become_keeper(settings, command, SystemClock())
+    become_keeper(settings, command, SystemClock(), rules)

@@ -6,9 +6,12 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from hpuwatch.cli.options import OWN_RULES, SHARE
 
 if TYPE_CHECKING:
     from hpuwatch.advise.document import Report
@@ -30,21 +33,23 @@ def suggest(
         "--fail-on",
         help="Exit 1 at this severity or worse: info, warning, error.",
     ),
-    share: bool = typer.Option(
-        False, "--share", help="Mask hosts, paths and addresses."
-    ),
+    rules: Path | None = OWN_RULES,
+    share: bool = SHARE,
 ) -> None:
     """Say what a Gaudi server's log means: memory, warm-up, troubles, and what to change."""
     from hpuwatch.advise.finding import SEVERITIES
     from hpuwatch.advise.share import without_site
+    from hpuwatch.app.otherlogs import with_other_logs
     from hpuwatch.app.report import report_of
+    from hpuwatch.clock import SystemClock
     from hpuwatch.errors import UsageError
 
     if form not in _FORMATS:
         raise UsageError(f"--format {form!r} is not one of {', '.join(_FORMATS)}")
     if fail_on is not None and fail_on not in SEVERITIES:
         raise UsageError(f"--fail-on {fail_on!r} is not one of {', '.join(SEVERITIES)}")
-    report = report_of(_paths(logs or []))
+    report = report_of(_paths(logs or []), rules)
+    report = with_other_logs(report, SystemClock())
     if share:
         report = without_site(report)
     sys.stdout.write(_rendered(report, form))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hpuwatch.advise.causes import root_fault
 from hpuwatch.advise.ends import told
 from hpuwatch.life.phases import Phase
+from hpuwatch.state.hang import seems_to_hang
 from hpuwatch.state.model import MULTIMODAL, Start
 
 _LONGEST_CAUSE = 300
 
-_WORDS = {
+PHASE_WORDS = {
     Phase.STOPPED: "the server is not running",
     Phase.STARTING: "the server is starting",
     Phase.LOADING: "the server loads its weights",
@@ -31,11 +32,22 @@ _UNITS = {MULTIMODAL: "steps"}
 _BROKEN = frozenset({Phase.DEGRADED, Phase.FAILED, Phase.BACKING_OFF, Phase.HALTED})
 
 
-def reason_of(phase: Phase, start: Start | None) -> str:
-    """Return the sentence, without a full stop."""
-    words = _WORDS[phase]
+def reason_of(
+    phase: Phase, start: Start | None, silent_seconds: float | None = None
+) -> str:
+    """Return the sentence, without a full stop.
+
+    Args:
+        phase: where the process is.
+        start: its life as far as the log tells, or None before its first line.
+        silent_seconds: since it last printed anything, None where nobody knows.
+    """
+    words = PHASE_WORDS[phase]
     if start is None:
         return words
+    if silent_seconds is not None and seems_to_hang(start, phase, silent_seconds):
+        minutes = silent_seconds / 60
+        return f"{words}, but printed nothing for {minutes:.0f} minutes: it may hang"
     if phase is Phase.WARMING:
         progress = [
             f"{each.done:,} of {each.total:,} {name} {_UNITS.get(name, 'buckets')} done"

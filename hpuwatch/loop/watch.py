@@ -22,14 +22,12 @@ from hpuwatch.parse.mask import mask
 from hpuwatch.parse.parser import Parser
 from hpuwatch.parse.rules import RuleSet
 from hpuwatch.records import Line
-from hpuwatch.source.assemble import Assembler
-from hpuwatch.source.envelope import Unwrapper
+from hpuwatch.source.lines import Lines
 from hpuwatch.state.model import State
 from hpuwatch.state.reduce import reduce, start_of
 from hpuwatch.state.snapshot import Left, Snapshot
 from hpuwatch.state.warmup_left import estimate_left
 
-_RECENT = 64
 _LAST_LINES = 3
 _LONGEST_LAST_LINE = 300
 _DULL = re.compile(r"\d+%\||HTTP/\d|^\s*$")  # progress bars, access lines, nothing
@@ -58,18 +56,29 @@ class Watch:
         """
         self._name = name
         self._clock = clock
-        self._assembler = Assembler()
-        self._unwrapper = Unwrapper() if unwrap else None
         self._parser = Parser(rules)
+        self._lines = Lines(self._parser, unwrap=unwrap)
         self._state = State()
         self._phase = Phase.STOPPED
         self._starts = starts_before
-        self._recent: deque[str] = deque(maxlen=_RECENT)
+        self._recent: deque[str] = deque(maxlen=_LAST_LINES)  # that say something
+        self._heard_at: float | None = None
         self.broken_lines = 0
 
     def take(self, chunk: bytes, received_at: float | None) -> None:
         """Take a piece of the output, as it came, and when it came."""
-        self._lines(self._assembler.feed(chunk, received_at))
+        self._heard_at = received_at
+        for line in self._lines.feed(chunk, received_at):
+            self._line(line)
+
+    def hear(self, line: Line) -> None:
+        """Take one piece of the output that is a line already."""
+        self._heard_at = line.received_at
+        self._line(line)
+
+    def use(self, rules: RuleSet) -> None:
+        """Read by other rules from the next chunk on."""
+        self._parser.use(rules)
 
     def settle(self) -> None:
         """Note that output pauses: what was said is said."""
@@ -77,10 +86,8 @@ class Watch:
 
     def close(self) -> None:
         """Note that no output will come any more."""
-        self._lines(self._assembler.close())
-        if self._unwrapper is not None:
-            for line in self._unwrapper.close():
-                self._line(line)
+        for line in self._lines.close():
+            self._line(line)
         self._guarded(self._parser.close)
 
     def process(self, fact: Fact) -> None:
@@ -92,15 +99,13 @@ class Watch:
     @property
     def last_lines(self) -> tuple[str, ...]:
         """Return the last lines that say something, safe to print, masked and cut."""
-        telling = [text for text in map(clean, self._recent) if not _DULL.search(text)]
-        return tuple(
-            mask(text.strip())[:_LONGEST_LAST_LINE] for text in telling[-_LAST_LINES:]
-        )
+        return tuple(mask(text.strip())[:_LONGEST_LAST_LINE] for text in self._recent)
 
     def snapshot(self) -> Snapshot:
         """Return what is known now."""
         now = self._clock.now()
         current = self._state.current
+        silent = None if self._heard_at is None else now - self._heard_at
         return Snapshot(
             name=self._name,
             phase=self._phase,
@@ -109,20 +114,20 @@ class Watch:
             lines=self._parser.lines,
             unparsed_lines=self._parser.unparsed + self.broken_lines,
             restarts=max(0, self._starts - 1),
-            left=estimate_left(current, now) if current else Left(),
-            reason=reason_of(self._phase, current),
+            left=estimate_left(current, now, self._state.starts[:-1])
+            if current
+            else Left(),
+            reason=reason_of(self._phase, current, silent),
         )
 
-    def _lines(self, lines: list[Line]) -> None:
-        for line in lines:
-            for inner in (
-                [line] if self._unwrapper is None else self._unwrapper.feed(line)
-            ):
-                self._line(inner)
-
     def _line(self, line: Line) -> None:
-        self._recent.append(line.text)
+        asked = self._parser.in_prompt
         self._guarded(lambda: self._parser.feed(line))
+        if asked and self._parser.in_prompt:
+            return  # a user's words: no last lines of a server
+        text = clean(line.text)
+        if not _DULL.search(text):
+            self._recent.append(text)
 
     def _guarded(self, read: Callable[[], list[Event]]) -> None:
         try:

@@ -188,6 +188,17 @@ METRICS: tuple[Metric, ...] = (
         " no rule knew.",
     ),
     Metric(
+        "hpuwatch_rules_loaded",
+        Kind.GAUGE,
+        "Log rules in force, the operator's own ones included.",
+    ),
+    Metric(
+        "hpuwatch_rule_reload_failures_total",
+        Kind.COUNTER,
+        "How often the operator's own log rules could not be loaded; those that were in"
+        " force stayed so.",
+    ),
+    Metric(
         "hpuwatch_runtime_info",
         Kind.INFO,
         "What the server is, as far as its log says; an unknown value is empty.",
@@ -209,6 +220,12 @@ METRICS: tuple[Metric, ...] = (
         "1 if the server is a simulated one, so that none of its figures was measured.",
     ),
     Metric(
+        "hpuwatch_replayed",
+        Kind.GAUGE,
+        "1 if all this is of a recorded log that is played again, so that no server of"
+        " now is told of.",
+    ),
+    Metric(
         "hpuwatch_build_info",
         Kind.INFO,
         "The version of hpuwatch.",
@@ -218,6 +235,13 @@ METRICS: tuple[Metric, ...] = (
         "hpuwatch_watcher_starts_total",
         Kind.COUNTER,
         "How often a watcher took up the server's output; more than 1 means that one died.",
+    ),
+    Metric(
+        "hpuwatch_log_dropped_bytes_total",
+        Kind.COUNTER,
+        "The server's output that was given up before it was read: no line of it is counted.",
+        (),
+        "bytes",
     ),
     Metric(
         "hpuwatch_echo_dropped_bytes_total",

@@ -3,7 +3,8 @@
 :func:`readings` maps each metric's name to its series; a metric without data has none.
 Counters are summed over all lives of the server, so that a restart does not take them
 back.  The label ``model_name`` is the server's ``served_model_name`` where the log tells
-it, as vLLM labels its own metrics; ``engine`` is ``0``, the only engine that we watch.
+it, as vLLM labels its own metrics.  ``engine`` is ``0``: of several data-parallel engines
+the smallest KV cache and the slowest warm-up count, and ranks count on over the engines.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _ENGINE = "0"
 _FATAL = "fatal"
 _PHASES = frozenset(phase.value for phase in Phase)
 _LONGEST_LABEL = 128
+_MOST_MODELS = 16  # that one log may name; further ones are told as other
+_MOST_RANKS = 64  # of one start; a log that tells of more is no server's
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +121,15 @@ def _process(snapshot: Snapshot) -> Iterator[Reading]:
         "hpuwatch_restarts_total": snapshot.restarts,
         "hpuwatch_log_lines_total": snapshot.lines,
         "hpuwatch_unparsed_lines_total": snapshot.unparsed_lines,
+        "hpuwatch_rule_reload_failures_total": snapshot.rule_failures,
+        "hpuwatch_replayed": float(snapshot.replayed),
         "hpuwatch_watcher_starts_total": snapshot.watcher_starts,
+        "hpuwatch_log_dropped_bytes_total": snapshot.log_dropped_bytes,
         "hpuwatch_echo_dropped_bytes_total": snapshot.echo_dropped_bytes,
     }.items():
         yield Reading(name, (), count)
+    if snapshot.rules:
+        yield Reading("hpuwatch_rules_loaded", (), snapshot.rules)
 
 
 def _ended(ended: Ended) -> Iterator[Reading]:
@@ -175,7 +183,7 @@ def _server(start: Start, engine: tuple[str, str]) -> Iterator[Reading]:
 
 
 def _memory(ranks: Mapping[int, Memory], engine: tuple[str, str]) -> Iterator[Reading]:
-    for rank, memory in ranks.items():
+    for rank, memory in sorted(ranks.items())[:_MOST_RANKS]:
         for kind, amount in memory_split(memory).items():
             labels = (kind, str(rank), *engine)
             yield Reading("hpuwatch_device_memory_bytes", labels, amount.bytes)
@@ -222,10 +230,16 @@ def _identity(server: Server) -> tuple[str, ...]:
 
 
 def _named(starts: Sequence[Start]) -> Iterator[tuple[Start, str]]:
-    """Give each start its model's name; until it says its own, the one before counts."""
-    name = ""
+    """Give each start its model's name; until it says its own, the one before counts.
+
+    Switches between models without end must not make series without end.
+    """
+    name, seen = "", {""}
     for start in starts:
         name = model_name(start.server) or name
+        if name not in seen and len(seen) > _MOST_MODELS:
+            name = OTHER
+        seen.add(name)
         yield start, name
 
 

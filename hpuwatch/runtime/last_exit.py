@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hpuwatch.errors import ResourceError
 from hpuwatch.runtime.facts import ExitRecord, Facts, read_facts
 from hpuwatch.runtime.instance import Instance, before_of
+from hpuwatch.runtime.quote import Quote
 from hpuwatch.state.snapshot import Ended
 
 
@@ -34,11 +35,13 @@ class LastExit(BaseModel):
     asked: bool
     ended_at: float
     lines: tuple[str, ...] = ()
+    elsewhere: tuple[Quote, ...] = ()
     next_step: str = ""
 
     def text(self) -> str:
-        """Return it for people: the sentence, the last lines, what to do."""
+        """Return it for people: the sentence, the last lines, other logs, what to do."""
         parts = [self.sentence, *(f"  | {line}" for line in self.lines)]
+        parts += filter(None, (quote.text() for quote in self.elsewhere))
         if self.next_step:
             parts.append(f"next: {self.next_step}")
         return "\n".join(parts)
@@ -64,7 +67,7 @@ def write_last_exit(path: Path, document: LastExit) -> None:
 
 def read_last_exit(instance: Instance) -> LastExit | None:
     """Return how the newest server that ended did so, or None if none has."""
-    told = _stored(instance.last_exit)
+    told = stored_last_exit(instance.last_exit)
     for facts in (instance.read(), read_facts(before_of(instance.facts))):
         found = _of_run(facts, told, instance.name)
         if found is not None:
@@ -75,7 +78,7 @@ def read_last_exit(instance: Instance) -> LastExit | None:
 def ended_before(folder: Path) -> Ended | None:
     """Return how the server before the one that runs in a folder ended, if that is known."""
     facts = read_facts(before_of(folder / "facts"))
-    found = _of_run(facts, _stored(folder / "last-exit.json"), folder.name)
+    found = _of_run(facts, stored_last_exit(folder / "last-exit.json"), folder.name)
     if found is None:
         return None
     code = found.code
@@ -84,7 +87,8 @@ def ended_before(folder: Path) -> Ended | None:
     return Ended(code, found.phase or "", asked=found.asked, at=found.ended_at)
 
 
-def _stored(path: Path) -> LastExit | None:
+def stored_last_exit(path: Path) -> LastExit | None:
+    """Return the document in a file, or None where there is none."""
     with suppress(OSError, ValidationError):
         return LastExit.model_validate_json(path.read_text("utf-8"))
     return None

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import chain
+
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.events import Event
 from hpuwatch.parse.parser import Parser
+from hpuwatch.parse.rules import RuleSet
 from hpuwatch.source.assemble import Assembler
 from hpuwatch.state.model import Start, State
 from hpuwatch.state.reduce import reduce
 
 
+@cache
+def rules() -> RuleSet:
+    """Return the shipped rules, read once."""
+    return shipped_rules()
+
+
 def events_of_text(text: str, received_at: float | None = None) -> list[Event]:
     """Return the events of a whole log, read at one moment."""
-    parser, assembler = Parser(shipped_rules()), Assembler()
-    lines = assembler.feed(text.encode(), received_at) + assembler.close()
+    parser, assembler = Parser(rules()), Assembler()
+    lines = chain(assembler.feed(text.encode(), received_at), assembler.close())
     events = [event for line in lines for event in parser.feed(line)]
     return events + parser.close()
 

@@ -81,6 +81,9 @@ def _reason(snapshot: Snapshot, *, told_left: bool) -> str:
         snapshot.reason
         or f"the server's phase is {snapshot.phase.value.replace('_', ' ')}"
     )
-    if snapshot.catching_up or snapshot.phase is not Phase.WARMING or told_left:
+    if snapshot.catching_up or snapshot.phase is not Phase.WARMING:
         return said
+    if told_left:
+        basis = snapshot.left.basis
+        return f"{said}; time left by {basis}" if basis else said
     return f"{said}; time left unknown: {snapshot.left.reason}"

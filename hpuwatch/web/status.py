@@ -63,6 +63,11 @@ def _body(snapshot: Snapshot) -> Iterator[str]:
             '<p class="simulated">Simulated: this server is simulated, none of its figures'
             " was measured on a Gaudi.</p>"
         )
+    if snapshot.replayed:
+        yield (
+            '<p class="simulated">Replay: a recorded log is played again, this is no server'
+            " of now.</p>"
+        )
     mood = _mood(snapshot.phase)
     yield f'<p><span class="phase {mood}">{_words(snapshot.phase)}</span></p>'
     if snapshot.reason:
@@ -142,7 +147,8 @@ def _left(left: Left) -> str:
     span = ""
     if left.low is not None and left.high is not None:
         span = f" ({_duration(left.low)} to {_duration(left.high)})"
-    return f"About {_duration(left.value)} left{span}."
+    basis = f", by {_text(left.basis)}" if left.basis else ""
+    return f"About {_duration(left.value)} left{span}{basis}."
 
 
 def _memory(start: Start) -> Iterator[str]:
@@ -286,6 +292,8 @@ def _footer(snapshot: Snapshot) -> str:
     ]
     if snapshot.watcher_starts > 1:
         parts.append(f"watchers that died: {snapshot.watcher_starts - 1:,}")
+    if snapshot.log_dropped_bytes:
+        parts.append(f"{format_bytes(snapshot.log_dropped_bytes)} never read")
     if snapshot.echo_dropped_bytes:
         parts.append(f"{format_bytes(snapshot.echo_dropped_bytes)} not passed through")
     return (

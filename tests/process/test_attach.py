@@ -159,6 +159,55 @@ def test_asked_to_stop(programs: Programs, tmp_path: Path, number: int) -> None:
     assert program.wait() == 0
 
 
+def rule(sentence: str) -> str:
+    return f'config_version: 1\nrules:\n  - event: mine\n    patterns: ["{sentence}"]\n'
+
+
+def test_rules_are_loaded_again_while_it_follows(
+    programs: Programs, tmp_path: Path
+) -> None:
+    log, own = tmp_path / "vllm.log", tmp_path / "rules"
+    own.mkdir()
+    warning = "WARNING 11-29 12:00:00 [x.py:1] something of ours\n"
+    log.write_text(READY + warning)
+    argv = [*OURS, "attach", "--log", str(log), "--listen", "127.0.0.1:0"]
+    program = programs.program([*argv, "--rules", str(own)])
+    until(program.base)
+    assert program.metric("hpuwatch_unparsed_lines_total") == 1
+    shipped = program.metric("hpuwatch_rules_loaded")
+    (own / "a.yaml").write_text(rule("something of ours"))
+    until(lambda: program.metric("hpuwatch_rules_loaded") == shipped + 1)
+    (own / "b.yaml").write_text("rules: [")
+    until(lambda: program.metric("hpuwatch_rule_reload_failures_total") == 1)
+    assert f"{own}/b.yaml:2: no YAML" in program.err
+    assert program.metric("hpuwatch_rules_loaded") == shipped + 1
+    with log.open("a") as file:
+        file.write(warning)
+    until(lambda: lines(program) == 3)
+    assert program.metric("hpuwatch_unparsed_lines_total") == 1
+    assert phase(program) == "ready"
+    program.ask()
+    assert program.wait() == 0
+
+
+def test_other_logs_are_quoted_when_the_server_fails(
+    programs: Programs, tmp_path: Path
+) -> None:
+    log, logs = tmp_path / "vllm.log", tmp_path / "habana"
+    logs.mkdir()
+    log.write_text(LOADING)
+    argv = [*OURS, "attach", "--log", str(log), "--listen", "127.0.0.1:0"]
+    program = programs.program(argv, env={**os.environ, "HABANA_LOGS": str(logs)})
+    until(program.base)
+    (logs / "hcl.txt").write_text("[12:00:00.000001][HCL][error][tid:1] link lost\n")
+    with log.open("a") as file:
+        file.write(
+            "RuntimeError: synStatus=26 [Generic failure] Device acquire failed.\n"
+        )
+    until(lambda: "link lost" in program.err)
+    assert "if it ran on this machine" in program.err
+
+
 def test_a_missing_file_and_a_folder(programs: Programs, tmp_path: Path) -> None:
     missing = attached(programs, tmp_path / "nothing.log")
     assert missing.wait() == 66

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -20,13 +21,17 @@ def last_exit(state: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_says_again_what_was_said(programs: Programs, tmp_path: Path) -> None:
-    run = programs.run(DIES)
+    logs = tmp_path / "logs"
+    run = programs.run(DIES, env={**os.environ, "HABANA_LOGS": str(logs)})
     assert run.wait() == 3
     told = last_exit(tmp_path / "state")
     assert told.returncode == 0
-    assert told.stdout.splitlines() == [
+    assert [
+        line for line in told.stdout.splitlines() if "kernel's log" not in line
+    ] == [
         "the server ended by itself with exit code 3 while starting",
         "  | the last line",
+        f"not looked into: {logs} (it is not there)",
         f"next: hpuwatch suggest {run.spool}",
     ]
     for line in told.stdout.splitlines():
@@ -37,6 +42,41 @@ def test_it_says_again_what_was_said(programs: Programs, tmp_path: Path) -> None
     assert (document["code"], document["signal"]) == (3, None)
     assert document["asked"] is False
     assert document["phase"] == "starting"
+
+
+LOGS_AND_DIES = """
+import os, sys
+os.mkdir(sys.argv[1])
+os.mkdir(sys.argv[1] + "/0")
+with open(sys.argv[1] + "/0/synapse_log.txt", "w") as file:
+    file.write("[10:00:00.000001][SYN_API][info][tid:1] up\\n")
+    file.write("[10:00:00.000002][SYN_API][error][tid:1] lost the link, token=abc1234\\n")
+print("(EngineCore pid=1) INFO 11-29 12:29:10 [x.py:1] Starting to load model x...")
+print("RuntimeError: synStatus=26 [Generic failure] Device acquire failed.")
+raise SystemExit(1)
+"""
+
+
+def test_the_device_logs_are_quoted(programs: Programs, tmp_path: Path) -> None:
+    """Into the last words, their document, and the report over the spool."""
+    logs = tmp_path / "logs"
+    server = [*PLAIN_PYTHON, LOGS_AND_DIES, str(logs)]
+    run = programs.run(server, env={**os.environ, "HABANA_LOGS": str(logs)})
+    assert run.wait() == 1
+    said = "[10:00:00.000002][SYN_API][error][tid:1] lost the link, token=***"
+    told = last_exit(tmp_path / "state").stdout
+    assert f"{logs}/0/synapse_log.txt:\n  | {said}\n" in told
+    document = json.loads(last_exit(tmp_path / "state", "--format", "json").stdout)
+    first, kernel = document["elsewhere"]
+    assert (first["source"], first["lines"]) == (f"{logs}/0/synapse_log.txt", [said])
+    assert kernel["source"].startswith("the kernel's log") or kernel["lines"]
+    shared = last_exit(tmp_path / "state", "--share").stdout
+    assert "lost the link" in shared
+    assert str(tmp_path) not in shared
+    argv = [*OURS, "suggest", str(run.spool), "--format", "json"]
+    report = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    (start,) = json.loads(report)["reports"]
+    assert said in [each["text"] for each in start["findings"][0]["evidence"]]
 
 
 def test_where_nothing_has_ended(tmp_path: Path) -> None:

@@ -463,3 +463,20 @@ def test_the_simulated_server_from_start_to_stop(programs: Programs) -> None:
     assert run.metric("hpuwatch_kv_cache_blocks") > 0
     run.ask()
     assert run.wait() == 0
+
+
+def test_broken_rules_cost_the_server_nothing(
+    programs: Programs, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("config_version: 1\nrules:\n  - event: mine\n")
+    run = programs.run([*PLAIN_PYTHON, FOREVER], "--rules", str(own))
+    until(run.base)
+    until(lambda: run.metric("hpuwatch_rule_reload_failures_total") == 1)
+    assert f"hpuwatch:   {own}:3: rules.0.patterns: Field required" in run.err
+    shipped = run.metric("hpuwatch_rules_loaded")
+    own.write_text(
+        'config_version: 1\nrules:\n  - event: m\n    patterns: ["of ours"]\n'
+    )
+    until(lambda: run.metric("hpuwatch_rules_loaded") == shipped + 1)
+    assert alive(run.server())
