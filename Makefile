@@ -32,13 +32,17 @@ demo: .venv/ready  ## the main job on the simulated server, under two minutes
 	$(BIN)/hpuwatch demo
 
 bench: .venv/ready  ## speed and memory, as ratios against a reference of the same run
-	$(BIN)/python tests/bench/bench.py
+	@tests/need mtail ripgrep
+	$(BIN)/python -m tests.bench.bench
 
 soak: .venv/ready  ## long runs: restarts, kills and load for many minutes
 	$(BIN)/pytest -n 0 -m soak --timeout 3600 tests/soak
 
 docs: .venv/ready  ## write the generated pages of docs/ anew
 	$(BIN)/python tests/docs.py
+
+goldens: .venv/ready  ## write anew what we make of the logs in tests/golden
+	$(BIN)/python tests/golden.py
 
 requirements:  ## pin the developer tools anew (hashes, no index addresses)
 	$(BIN)/uv pip compile pyproject.toml --extra tune --group dev --universal -p 3.10 --generate-hashes \
@@ -47,4 +51,4 @@ requirements:  ## pin the developer tools anew (hashes, no index addresses)
 clean:  ## remove what was made
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: help check test demo bench soak docs requirements clean
+.PHONY: help check test demo bench soak docs goldens requirements clean

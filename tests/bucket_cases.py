@@ -52,6 +52,7 @@ ALL = [
     case(_SMALL, env=_EXP, prefix_caching=True),
     case(_SMALL, env=_LIN, prefix_caching=True),
     case(_SMALL, env={**_EXP, "VLLM_MERGED_PREFILL": "true"}),
+    case(_LONG, env={**_LIN, "VLLM_DECODE_BLOCK_BUCKET_MAX": "1000"}),
 ]
 PLUGIN = [
     case(_MIDDLE, env={}, num_speculative_tokens=2),

@@ -11,6 +11,7 @@ from hypothesis import settings
 # A busy machine is no failure: examples have no deadline of their own.  In CI the examples
 # are the same each time, so that a red run means the change; elsewhere they go on searching.
 settings.register_profile("hpuwatch", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("brief", settings.get_profile("hpuwatch"), max_examples=25)
 settings.load_profile("hpuwatch")
 
 _CHECKOUT = Path(__file__).resolve().parent.parent

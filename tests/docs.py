@@ -14,12 +14,14 @@ from typing import Any
 import typer.main
 
 from hpuwatch.advise.findings import documentation
+from hpuwatch.advise.lint.kinds import documentation as lint_documentation
 from hpuwatch.cli.main import build
-from hpuwatch.gaudi.knobpage import knob_page
+from hpuwatch.gaudi.knobpage import knob_pages
 from hpuwatch.life.diagram import mermaid
 from hpuwatch.metrics.document import markdown
 
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
+_TABLE = r"(\| code \|.*?\|\n)(?!\|)"
 _WIDTH = 78  # what a terminal of 80 columns shows
 
 
@@ -56,10 +58,8 @@ def _with(page: str, pattern: str, part: str) -> str:
 
 _PAGES: dict[str, Callable[[str], str]] = {
     "cli.md": lambda _: _command_line(),
-    "findings.md": lambda page: _with(
-        page, r"(\| code \|.*?\|\n)(?!\|)", documentation()
-    ),
-    "knobs.md": lambda _: knob_page(),
+    "findings.md": lambda page: _with(page, _TABLE, documentation()),
+    "linting.md": lambda page: _with(page, _TABLE, lint_documentation()),
     "metrics.md": lambda _: markdown(),
     "states.md": lambda page: _with(page, r"```mermaid\n(.*?)```", mermaid()),
 }
@@ -67,15 +67,23 @@ _PAGES: dict[str, Callable[[str], str]] = {
 
 def pages() -> dict[Path, str]:
     """Return what each generated page should hold."""
-    made = {}
+    made = {_DOCS / name: text for name, text in knob_pages().items()}
     for name, make in _PAGES.items():
         path = _DOCS / name
         made[path] = make(path.read_text(encoding="utf-8") if path.is_file() else "")
     return made
 
 
+def strays() -> set[Path]:
+    """Return the pages of knobs that the table doesn't know any more."""
+    return set((_DOCS / "knobs").glob("*.md")) - set(pages())
+
+
 def main() -> None:
-    """Write every page that is not up to date, and name it."""
+    """Write every page that is not up to date, and name it; remove those of no knob."""
+    (_DOCS / "knobs").mkdir(exist_ok=True)
+    for path in strays():
+        path.unlink()
     for path, text in pages().items():
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")

@@ -7,7 +7,13 @@ do with something fixed that does comparable work, in turns, and prints the medi
     parse       lines to events                against one `re` alternation over the same lines
     reduce      events to state                against making the same number of dataclasses
     scrape      the exposition of a snapshot   against as many plain gauges of prometheus_client
+    buckets     lists and look-ups             against a bound, in CPU seconds
+    predict     a plan, refused and repaired   against a bound, in CPU seconds
     keeper      resident memory                against a bare interpreter
+    attach      following 1,000 lines a second: share of a core and resident memory
+    speed       a log of 2 million lines       against mtail and ripgrep (tests/bench/speed.py)
+
+HPUWATCH_BENCH_LINES makes the last one's log shorter, HPUWATCH_BENCH_SECONDS the following.
 """
 
 from __future__ import annotations
@@ -32,32 +38,24 @@ from hpuwatch.records import Line
 from hpuwatch.state.model import State
 from hpuwatch.state.reduce import reduce
 from hpuwatch.testing.snapshots import full_snapshot
+from tests.bench.buckets import bucket_rows
+from tests.bench.busylog import simulated_start, traffic
+from tests.bench.live import follow, resident_mib
+from tests.bench.predict import predict_rows
+from tests.bench.speed import need_tools, speed
 
 _ROUNDS = 7
-_ACCESS = 'INFO:     127.0.0.1:{port} - "POST /v1/completions HTTP/1.1" 200 OK'
-_STATS = (
-    "(APIServer pid=7) INFO 11-30 01:16:08 [loggers.py:271] Engine 000: Avg prompt throughput: "
-    "{n}.0 tokens/s, Avg generation throughput: 205.6 tokens/s, Running: 8 reqs, Waiting: 0 reqs, "
-    "GPU KV cache usage: 66.7%, Prefix cache hit rate: 0.0%"
-)
 
 
 def _log(kilobytes: int, folder: Path) -> Path:
     """Write the log of a simulated start, followed by traffic, *kilobytes* long."""
-    command = [sys.executable, "-m", "hpuwatch", "sim", "--model", "llama-3.1-8b"]
-    command += ["--card", "gaudi2", "--port", "0", "--speed", "100000"]
     path = folder / f"{kilobytes}.log"
-    with path.open("wb") as out:
-        server = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-        _until(server, lambda: b"startup complete" in path.read_bytes())
-        server.terminate()
-        server.wait()
+    path.write_bytes(simulated_start(folder))
     with path.open("a", encoding="utf-8") as out:
-        n = 0
-        while out.tell() < kilobytes * 1024:
-            n += 1
-            line = _STATS.format(n=n) if n % 20 == 0 else _ACCESS.format(port=n % 60000)
-            out.write(line + "\n")
+        for line in traffic():
+            if out.tell() >= kilobytes * 1024:
+                break
+            out.write(line)
     return path
 
 
@@ -118,11 +116,6 @@ def _gauges(count: int) -> bytes:
     return generate_latest(registry)
 
 
-def _resident_kib(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(re.findall(r"VmRSS:\s+(\d+)", status)[0])
-
-
 def _keeper(folder: Path) -> None:
     """Compare the keeper's memory with that of a bare interpreter, both asleep."""
     import hpuwatch.runtime  # noqa: PLC0415  only its place is wanted
@@ -146,9 +139,9 @@ def _keeper(folder: Path) -> None:
         [*base, str(keeper), *files, "--", sys.executable, "-uc", sleep]
     )
     _until(ours, lambda: spool.exists() and b"up" in spool.read_bytes())
-    mine, other = _resident_kib(ours.pid), _resident_kib(bare.pid)
+    mine, other = resident_mib(ours.pid), resident_mib(bare.pid)
     print(
-        f"{'keeper':10} {mine:9} KiB   reference {other:8} KiB   ratio {mine / other:6.2f}"
+        f"{'keeper':10} {mine:9.1f} MiB   reference {other:8.1f} MiB   ratio {mine / other:6.2f}"
     )
     for child in (ours, bare):
         child.terminate()
@@ -157,6 +150,7 @@ def _keeper(folder: Path) -> None:
 
 def main() -> None:
     """Print one row a subject."""
+    need_tools()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         small, large = _log(500, folder), _log(20_000, folder)
@@ -179,7 +173,19 @@ def main() -> None:
         snapshot = full_snapshot()
         samples = sum(not s.startswith(b"#") for s in exposition(snapshot).splitlines())
         _paired("scrape", lambda: exposition(snapshot), lambda: _gauges(samples))
+        bucket_rows()
+        predict_rows()
         _keeper(folder)
+        _attach(folder)
+        speed(folder, int(os.environ.get("HPUWATCH_BENCH_LINES", "2000000")))
+
+
+def _attach(folder: Path) -> None:
+    live = follow(folder, float(os.environ.get("HPUWATCH_BENCH_SECONDS", "30")))
+    print(
+        f"{'attach':10} {live.core_share:9.2%} of a core for {live.lines:,} lines   "
+        f"{live.begin_mib:.1f} MiB, {live.end_mib:.1f} MiB at the end"
+    )
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ def generator(checkout: Path) -> ModuleType:
 def test_generated_pages_are_up_to_date(generator: ModuleType) -> None:
     for path, text in generator.pages().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make docs`"
+    assert not generator.strays(), "run `make docs`"
 
 
 @pytest.mark.parametrize("verb", [[], ["attach"], ["buckets", "list"], ["tune"]])
@@ -68,7 +69,7 @@ def test_no_verb_is_cut_in_a_list_of_commands() -> None:
 
 
 def _pages(checkout: Path) -> list[Path]:
-    return [*sorted(checkout.glob("*.md")), *sorted((checkout / "docs").glob("*.md"))]
+    return [*sorted(checkout.glob("*.md")), *sorted((checkout / "docs").rglob("*.md"))]
 
 
 def test_links_between_pages_lead_somewhere(checkout: Path) -> None:

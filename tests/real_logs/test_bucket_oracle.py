@@ -25,6 +25,7 @@ from hpuwatch.gaudi.buckets import (
     seeds,
 )
 from hpuwatch.gaudi.dialects import DIALECTS, dialect_of
+from hpuwatch.gaudi.filestrategy import phase_of, read_file
 from hpuwatch.gaudi.fingerprint import fingerprint
 from hpuwatch.gaudi.grammar import Dialect, PairDialect, PluginDialect
 from hpuwatch.gaudi.lookup import (
@@ -250,3 +251,30 @@ def test_the_lists_of_the_public_documentation_are_ours_too(shared: Path) -> Non
         assert listed == entry["buckets"], (entry["id"], name)
         compared += 1
     assert compared >= 10
+
+
+def test_the_ranges_and_files_of_the_public_documentation_are_ours_too(
+    shared: Path,
+) -> None:
+    text = (shared / "oracle" / "published.yaml").read_text(encoding="utf-8")
+    document = yaml.safe_load(text)
+    kinds = {
+        "linear": lambda numbers: linear(Axis(*numbers)),
+        "padding-aware": lambda numbers: padded(PaddedAxis(*numbers)),
+        "exponential": lambda numbers: exponential(
+            Axis(*numbers[:3]), numbers[3], exact_end=False
+        ),
+        "exponential with filling": lambda numbers: filled(
+            Axis(*numbers[:3]), numbers[3], exact_end=False
+        ),
+    }
+    for entry in document["ranges"]:
+        made = kinds[entry["kind"]](entry["config"])
+        assert made == entry["oracle"], entry["id"]
+    counts = {"file-precise": (1, 1), "file-list": (6, 0), "file-range": (0, 2)}
+    head = dialect_of("gaudi-plugin-head")
+    assert isinstance(head, PluginDialect)
+    for entry in document["files"]:
+        named = read_file("\n".join(entry["lines"]), head)
+        decodes = sum(phase_of(bucket) == DECODE for bucket in named)
+        assert (len(named) - decodes, decodes) == counts[entry["id"]]

@@ -21,7 +21,7 @@ from hpuwatch.app.report import report_of, state_of
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.errors import InputError
 from hpuwatch.life.phases import Phase
-from hpuwatch.state.model import Progress, Warmup
+from hpuwatch.state.model import Kv, Progress, Warmup
 from hpuwatch.state.warmup_left import estimate_left
 from hpuwatch.testing.logs import state_of_text
 from hpuwatch.units import GIB, MIB
@@ -126,8 +126,9 @@ def test_an_idle_reserve_that_nobody_needs_is_information_not_advice(
 ) -> None:
     report = reported(shared, TRAFFIC)
     right = answers(shared, TRAFFIC)["answers"]["finding"]
-    (idle,) = report["findings"]
+    idle, lists = report["findings"]
     assert (idle["code"], idle["severity"]) == ("reserve-idle", "info")
+    assert (lists["code"], lists["severity"]) == ("buckets-differ", "info")
     assert report["proposal"] is None
     used, reserve, free, peak = re.findall(r"\d+\.\d+", right)[:4]
     assert report["graphs"]["printed"]["prompt_used_bytes"] == f"{used} GiB"
@@ -226,6 +227,7 @@ def test_the_time_left_would_have_been_told_well(shared: Path, name: str) -> Non
                 start,
                 phase=Phase.WARMING,
                 buckets={},
+                kv=Kv(),  # without blocks no decode bucket can be foretold
                 warmup=Warmup(progress=progress),
             )
             left = estimate_left(cut, at)

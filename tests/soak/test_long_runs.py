@@ -1,10 +1,15 @@
-"""Long runs, by ``make soak`` only: HPUWATCH_SOAK_SECONDS says how long (600)."""
+"""Long runs, by ``make soak`` only.
+
+HPUWATCH_SOAK_SECONDS says how long a server lives (600), HPUWATCH_SOAK_LINES how long a log is.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +20,8 @@ from hpuwatch.testing.programs import PLAIN_PYTHON, Program, Programs, alive, un
 pytestmark = pytest.mark.soak
 
 _SECONDS = float(os.environ.get("HPUWATCH_SOAK_SECONDS", "600"))
+_LINES = int(os.environ.get("HPUWATCH_SOAK_LINES", "10000000"))
+_LINES_AT_ONCE = 10_000
 _KILL_EVERY_SECONDS = 15.0
 
 # 200 access lines a second and a line of the engine now and then, for as long as it may live.
@@ -66,3 +73,42 @@ def test_hours_of_traffic_and_a_watcher_killed_again_and_again(
     assert peak_mib < 150
     run.ask()
     assert run.wait() == 128 + signal.SIGTERM
+
+
+def _busy_block(number: int) -> bytes:
+    """10,000 lines of a server at work, each block with other numbers and one new sentence."""
+    header = "(APIServer pid=7) INFO 11-30 01:16:08 [loggers.py:271]"
+    kinds = [
+        f'INFO:     10.0.0.1:{number} - "POST /v1/completions HTTP/1.1" 200 OK',
+        f'INFO:     10.0.0.1:{number} - "POST /v1/completions HTTP/1.1" 404 Not Found',
+        (
+            f"{header} Engine 000: Avg prompt throughput: {number}.0 tokens/s, Avg generation "
+            "throughput: 2.0 tokens/s, Running: 8 reqs, Waiting: 0 reqs, GPU KV cache usage: "
+            "66.7%, Prefix cache hit rate: 0.0%"
+        ),
+        f"{header} A word of {number}",
+    ]
+    sentence = "".join(chr(97 + int(digit)) for digit in str(number))
+    block = [kinds[0]] * (_LINES_AT_ONCE - 300) + kinds[1:] * 99
+    return "\n".join([*block, f"{header} {sentence}", "KeyError: 1", ""]).encode()
+
+
+def test_a_log_without_end_takes_no_more_memory_than_a_short_one() -> None:
+    """Ten million lines through a pipe: resident memory stays where it was."""
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "hpuwatch", "parse", "-", "--unmatched"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert reader.stdin is not None
+    blocks = _LINES // _LINES_AT_ONCE
+    early_mib = 0.0
+    for number in range(blocks):
+        reader.stdin.write(_busy_block(number))
+        if number == blocks // 5:
+            early_mib = _resident_mib(reader.pid)
+    reader.stdin.flush()
+    late_mib = _resident_mib(reader.pid)
+    told, _ = reader.communicate()
+    assert f"{99 * blocks}".encode() in told
+    assert 0 < late_mib < early_mib + 2

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpuwatch.records import Line
-from hpuwatch.source.assemble import LONGEST, Assembler
+from hpuwatch.source.assemble import LONGEST, Assembler, Stepping
 
 pytestmark = pytest.mark.unit
 
@@ -22,7 +22,7 @@ STREAMS = st.lists(
 
 def whole(data: bytes) -> list[Line]:
     assembler = Assembler()
-    return assembler.feed(data) + assembler.close()
+    return [*assembler.feed(data), *assembler.close()]
 
 
 def in_chunks(data: bytes, cuts: list[int]) -> list[Line]:
@@ -75,8 +75,8 @@ def test_a_flood_of_blank_lines_is_one_piece(end: bytes) -> None:
 
 def test_carriage_return_and_newline_on_two_sides_of_a_cut() -> None:
     assembler = Assembler()
-    assert assembler.feed(b"one\r") == [Line("one", 0, 1)]
-    assert assembler.feed(b"\ntwo\n") == [Line("two", 5, 2)]
+    assert list(assembler.feed(b"one\r")) == [Line("one", 0, 1)]
+    assert list(assembler.feed(b"\ntwo\n")) == [Line("two", 5, 2)]
 
 
 def test_a_progress_bar_is_many_pieces_of_one_line() -> None:
@@ -95,9 +95,9 @@ def test_a_blank_line_is_a_piece() -> None:
 
 def test_the_end_of_a_chunk_is_no_end_of_a_piece() -> None:
     assembler = Assembler()
-    assert assembler.feed(b"half") == []
-    assert assembler.feed(b"", 5.0) == []
-    assert assembler.feed(b" whole\n", 7.0) == [Line("half whole", 0, 1, 7.0)]
+    assert list(assembler.feed(b"half")) == []
+    assert list(assembler.feed(b"", 5.0)) == []
+    assert list(assembler.feed(b" whole\n", 7.0)) == [Line("half whole", 0, 1, 7.0)]
     assert assembler.close() == []
 
 
@@ -111,6 +111,55 @@ def test_an_endless_line_is_cut() -> None:
 
 def test_a_stream_can_be_taken_up_in_the_middle() -> None:
     assembler = Assembler(offset=100, number=7)
-    assert assembler.feed(b"one\ntw") == [Line("one", 100, 7)]
+    assert list(assembler.feed(b"one\ntw")) == [Line("one", 100, 7)]
     assert assembler.offset == 104
     assert assembler.close() == [Line("tw", 104, 8)]
+
+
+NOISE = " is noise"
+TOLD = st.lists(
+    st.sampled_from(["", "a", "b  is noises", *[f"c{NOISE}", f"d {NOISE}"] * 3]),
+    max_size=30,
+)
+
+
+class Taker:
+    """Wants all lines from an "a" to the next "d", else only those that are no noise."""
+
+    def __init__(self) -> None:
+        self.wants_all = False
+
+    def take(self, piece: Line) -> bool:
+        wanted = self.wants_all or not piece.text.endswith(NOISE)
+        if wanted:
+            self.wants_all = piece.text == "a" or (
+                self.wants_all and not piece.text.startswith("d")
+            )
+        return wanted
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@given(lines=TOLD, cuts=st.lists(st.integers(0, 200), max_size=6))
+def test_stepping_over_leaves_out_what_it_may_and_nothing_else(
+    lines: list[str], cuts: list[int], end: str
+) -> None:
+    data = "".join(line + end for line in lines).encode()
+    taker, model = Taker(), Taker()
+    stepping = Stepping([NOISE], lambda: taker.wants_all, lambda _: False)
+    assembler = Assembler(stepping=stepping)
+    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    pieces: list[Line] = []
+    for start, stop in pairwise(bounds):
+        # A line end that was cut makes all lines of its chunk pieces.
+        pieces += [p for p in assembler.feed(data[start:stop]) if taker.take(p)]
+    assert pieces == [piece for piece in whole(data) if model.take(piece)]
+    assert assembler.number == 1 + len(lines)
+    assert assembler.offset == len(data)
+
+
+def test_an_odd_chunk_is_read_as_a_whole() -> None:
+    data = f"a{NOISE}\nb{NOISE}\n".encode()
+    odd = Stepping([NOISE], lambda: False, lambda data: b"b" in data)
+    assert list(Assembler(stepping=odd).feed(data)) == whole(data)
+    even = Stepping([NOISE], lambda: False, lambda _: False)
+    assert list(Assembler(stepping=even).feed(data)) == []

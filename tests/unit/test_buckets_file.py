@@ -70,6 +70,8 @@ def test_values_become_whole_numbers(line: str, bucket: Bucket) -> None:
         "(1, 128, range(0, 10001))",
         "(1, 128, open('x'))",
         "(1, 128, -'x')",
+        "(1, 128, range(0, 0x10))",
+        "(1, 128, " + "(" * 300 + "0" + ")" * 300 + ")",
         "(1, 128",
     ],
 )
@@ -89,7 +91,8 @@ def test_a_bad_line_stops_newer_releases_and_not_older_ones(line: str) -> None:
         ("(1, 128, range(2))", [0, 1]),
         ("(1, 128, 8 / 2 + 9 % 2)", [5]),
         ("(1, 128, 1 / 0)", [7]),
-        ("(1, 128, 2 ** 3)", [7]),
+        ("(1, 128, 2 ** 3)", [8]),
+        ("(1, 128, blocks * 2)", [7]),
     ],
 )
 def test_older_releases_compute(line: str, contexts: list[int]) -> None:
@@ -106,6 +109,7 @@ def test_older_releases_compute(line: str, contexts: list[int]) -> None:
         ("(1, [128, [256]], 0)", "TypeError"),
         ("(1, 128, {0})", "TypeError"),
         ("(1, 'many', 0)", "ValueError"),
+        ("(1, 128, 1e999)", "OverflowError"),
     ],
 )
 def test_a_value_that_is_no_number_stops_every_release(line: str, raised: str) -> None:
@@ -127,6 +131,25 @@ def test_a_phase_without_a_line_stops_the_server(dialect: str, raised: str) -> N
 
 def test_a_file_that_nobody_could_list_is_refused() -> None:
     line = "(range(0, 9999), range(0, 9999), 3)"
-    with pytest.raises(BucketError, match="candidates") as caught:
+    with pytest.raises(BucketError, match="than a server can list") as caught:
         made(line, PROMPT)
     assert caught.value.raised == "HANG"
+    for endless in ("range(10 ** 9)", f"range(0, {'9' * 30})"):
+        with pytest.raises(BucketError) as caught:
+            made(f"(1, 128, {endless})", PROMPT, "gaudi-plugin-0.16")
+        assert caught.value.raised == "HANG"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["(1, 128, [2 ** i for i in range(4)])", "(1, 128, [1] * 4)", "(1, 128, 9 ** 99)"],
+)
+def test_what_an_older_release_may_understand_is_not_guessed(line: str) -> None:
+    with pytest.raises(BucketError) as caught:
+        made(line, PROMPT, "gaudi-plugin-0.16")
+    assert caught.value.raised == "unknown"
+
+
+def test_only_a_line_feed_ends_a_line() -> None:
+    text = "(1, 128, 0)  # one\u2028line, for the runtime too\n(1, 256, 0)\r\n"
+    assert made(text, PROMPT) == [Bucket(1, 128, 0), Bucket(1, 256, 0)]

@@ -166,8 +166,13 @@ def test_warm_up_compiles_no_more_shapes_than_are_listed(
     warmed = warmed_prompts(lists)
     assert 0 < len(warmed) <= len(set(lists.prompt))
     dialect = dialect_of(configuration.dialect)
-    if not isinstance(dialect, PluginDialect) or dialect.sum_filter:
+    if not isinstance(dialect, PluginDialect):
         assert warmed == frozenset(lists.prompt)
+        return
+    for cold in set(lists.prompt) - warmed:
+        longer = cold.query + cold.context * configuration.block_size
+        exceeds = not dialect.sum_filter and longer > configuration.max_model_len
+        assert exceeds or (dialect.context_alone and cold.batch > 1 and cold.context)
 
 
 @given(st.integers(0, 200_000), st.sampled_from([2, 32, 256]))

@@ -6,10 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from hpuwatch.gaudi.buckets import PROMPT, BucketError, BucketSettings, generate
+from hpuwatch.gaudi.buckets import (
+    DECODE,
+    PROMPT,
+    BucketError,
+    BucketSettings,
+    generate,
+)
 from hpuwatch.gaudi.dialects import DIALECTS
 from hpuwatch.gaudi.heeded import unheeded
+from hpuwatch.gaudi.ranges import Axis
 from hpuwatch.gaudi.resolve import Flags, resolve
+from hpuwatch.gaudi.variables import read_axis
 
 pytestmark = pytest.mark.unit
 
@@ -232,3 +240,37 @@ def test_selectors_that_choose_nothing_are_named(name: str) -> None:
         assert ignored == set(env)
     else:
         assert ignored == set(env) - {"VLLM_EXPONENTIAL_BUCKETING"}
+
+
+def test_the_older_spelling_is_not_even_looked_at_where_the_newer_one_is_set() -> None:
+    env = {"VLLM_PROMPT_QUERY_BUCKET_MIN": "256", "VLLM_PROMPT_SEQ_BUCKET_MIN": "x"}
+    assert read_axis(env, "PROMPT_QUERY", Axis(128, 128, 512)) == (256, 128, 512)
+    with pytest.raises(BucketError, match="VLLM_PROMPT_SEQ_BUCKET_MIN"):
+        read_axis({"VLLM_PROMPT_SEQ_BUCKET_MIN": "x"}, "PROMPT_QUERY", Axis(1, 1, 1))
+
+
+HYBRID = replace(FLAGS, attn_block_size=512, block_size=128)
+
+
+def test_decode_of_a_hybrid_model_counts_attention_blocks() -> None:
+    """Prompt lists are those of the block, decode lists those of the attention block."""
+    hybrid = settings_of("gaudi-plugin-head", HYBRID)
+    assert hybrid.skip_decode_block_clamp
+    prompts = settings_of("gaudi-plugin-head", FLAGS)
+    decodes = settings_of(
+        "gaudi-plugin-head",
+        replace(FLAGS, block_size=512, skip_decode_block_clamp=True),
+    )
+    assert generate(hybrid, PROMPT) == generate(prompts, PROMPT)
+    assert generate(hybrid, DECODE) == generate(decodes, DECODE)
+    assert generate(hybrid, DECODE) != generate(prompts, DECODE)
+
+
+@pytest.mark.parametrize("name", ["gaudi-plugin-0.20", "fork-1.22"])
+def test_an_older_release_counts_in_one_size(name: str) -> None:
+    assert settings_of(name, HYBRID) == settings_of(name, FLAGS)
+
+
+def test_an_attention_block_like_the_others_changes_nothing() -> None:
+    same = replace(FLAGS, attn_block_size=FLAGS.block_size)
+    assert settings_of("gaudi-plugin-head", same) == settings_of("gaudi-plugin-head")

@@ -14,7 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from hpuwatch.cli.main import build
-from hpuwatch.errors import HpuwatchError, MissingFileError, UsageError
+from hpuwatch.errors import (
+    HpuwatchError,
+    InputError,
+    MissingFileError,
+    ResourceError,
+    UsageError,
+)
 from hpuwatch.gaudi.buckets import BucketError
 from hpuwatch.gaudi.releases import NEWEST
 
@@ -43,16 +49,22 @@ def document(*argv: str) -> dict[str, Any]:
 
 
 def examples(page: str) -> list[tuple[str, str]]:
-    found = re.findall(
-        r"```console\n\$ hpuwatch buckets (.+?)\n(.*?)```", page, re.DOTALL
-    )
-    return [(command, output) for command, output in found]
+    """Commands of the page's consoles, each with what it shows below."""
+    consoles = "".join(re.findall(r"```console\n(.*?)```", page, re.DOTALL))
+    parts = re.split(r"^\$ hpuwatch buckets (.+)\n", consoles, flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_the_page_shows_what_the_commands_print(checkout: Path) -> None:
+def test_the_page_shows_what_the_commands_print(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = (checkout / "docs" / "buckets.md").read_text(encoding="utf-8")
+    file = re.search(r"This is `mine.txt`:\n\n```text\n(.*?)```", page, re.DOTALL)
+    assert file is not None
+    (tmp_path / "mine.txt").write_text(file[1], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     shown = examples(page)
-    assert len(shown) == 4
+    assert len(shown) == 7
     for command, output in shown:
         assert run(*shlex.split(command)) == output
 
@@ -237,3 +249,171 @@ def test_a_configuration_that_stops_the_server_exits_with_78() -> None:
     assert said.stdout == ""
     assert said.stderr.count("\n") == 1
     assert "set one of exp, lin, pad" in said.stderr
+
+
+GOLDEN = "tests/data/golden/llama70b-tp2-load.log"
+
+
+def test_what_a_log_prints_beats_prediction(checkout: Path) -> None:
+    log = str(checkout / GOLDEN)
+    told = document("list", log)
+    assert told["origin"] == {"prompt": "printed", "decode": "printed"}
+    assert told["buckets"]["decode"] == [
+        *([16, 1, 512], [16, 1, 1024], [64, 1, 512], [64, 1, 1024])
+    ]
+    assert (told["max_num_seqs"], told["num_blocks"]) == (64, 3316)
+    assert "lists 4 prompt buckets" in " ".join(told["notes"])
+    assert "buckets as printed" in run("count", log)
+    changed = document("count", log, "--max-num-seqs", "32")
+    assert changed["origin"] == {"prompt": "predicted", "decode": "predicted"}
+    assert changed["notes"][0].startswith("predicted:")
+    assert document("count", log, "--max-num-seqs", "64")["decode"] == 4
+
+
+def test_explain_reads_a_log_too(checkout: Path) -> None:
+    told = document("explain", "64,1,600", str(checkout / GOLDEN))["shape"]
+    assert told["bucket"] == [64, 1, 1024]
+
+
+def test_a_saved_list_is_read_like_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "saved.json"
+    path.write_text(run("list", *HEAD, "--format", "json"), encoding="utf-8")
+    again = document("list", str(path))
+    assert again["origin"]["prompt"] == "printed"
+    assert again["buckets"] == document("list", *HEAD)["buckets"]
+    path.write_text('{"schema": "hpuwatch.buckets/1"}', encoding="utf-8")
+    with pytest.raises(InputError, match="is no document of hpuwatch buckets list"):
+        run("count", str(path))
+
+
+def test_vllm_s_own_configuration_file(tmp_path: Path) -> None:
+    path = tmp_path / "vllm.yaml"
+    path.write_text(
+        "model: m\nmax-model-len: 4k\nmax_num_seqs: 32\nblock-size: 256\n"
+        "max-num-batched-tokens: 8K\nenable-prefix-caching: false\n"
+        "speculative-config: {method: ngram, num_speculative_tokens: 2}\n",
+        encoding="utf-8",
+    )
+    told = document("count", "--config", str(path), "--num-blocks", "900")
+    sizes = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size")
+    assert [told[name] for name in sizes] == [4000, 32, 8192, 256]
+    assert told["decode"] > document("count", *SMALL, "--max-num-seqs", "32")["decode"]
+    again = document(
+        "count", "--config", str(path), "--num-blocks", "900", "--max-num-seqs", "8"
+    )
+    assert again["max_num_seqs"] == 8
+    path.write_text("max-model-len: auto\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="nothing tells --max-model-len"):
+        run("count", "--config", str(path), "--num-blocks", "900")
+    path.write_text("[1", encoding="utf-8")
+    with pytest.raises(InputError, match="is no YAML"):
+        run("count", "--config", str(path))
+
+
+def test_an_env_file_and_what_is_given_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "best.env"
+    path.write_text(
+        "# mine\nexport VLLM_BUCKETING_STRATEGY=pad\nVLLM_CONTIGUOUS_PA='true'\n",
+        encoding="utf-8",
+    )
+    told = document("count", *SMALL, "--env-file", str(path))
+    assert (told["strategy"], told["contiguous_pa"]) == ("pad", True)
+    told = document(
+        "count", *SMALL, "--env-file", str(path), "--env", "VLLM_CONTIGUOUS_PA=0"
+    )
+    assert told["contiguous_pa"] is False
+
+
+def difference(*argv: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(run("diff", *argv, "--format", "json"))
+    assert told["schema"] == "hpuwatch.bucketdiff/1"
+    return told
+
+
+def test_diff_of_two_releases() -> None:
+    told = difference("plugin-0.20", "plugin-0.21", *SMALL, "--max-num-seqs", "128")
+    assert told["before"]["release"] == "plugin-0.20"
+    assert told["after"]["release"] == "plugin-0.21"
+    for phase in ("prompt", "decode"):
+        change = told[phase]
+        assert change["kept"] + len(change["added"]) == told["after"][phase]
+        assert change["kept"] + len(change["removed"]) == told["before"][phase]
+    assert told["decode"]["added"]
+    assert not told["prompt"]["added"]
+
+
+def test_diff_of_settings_and_of_files(checkout: Path, tmp_path: Path) -> None:
+    log = str(checkout / GOLDEN)
+    told = difference(log, "max-num-seqs=32,VLLM_PROMPT_BS_BUCKET_MAX=2")
+    assert told["before"]["origin"]["prompt"] == "printed"
+    assert (told["after"]["max_num_seqs"], told["after"]["max_num_prefill_seqs"]) == (
+        32,
+        2,
+    )
+    file, env, yaml = (tmp_path / name for name in ("b.txt", "b.env", "b.yaml"))
+    file.write_text("(1, 512, 0)\n(16, 1, 512)\n", encoding="utf-8")
+    env.write_text("VLLM_BUCKETING_STRATEGY=lin\n", encoding="utf-8")
+    yaml.write_text("max-num-seqs: 16\n", encoding="utf-8")
+    told = difference(log, str(file))
+    assert told["after"]["strategy"] == "file"
+    assert told["prompt"] == {
+        "added": [],
+        "removed": [[1, 1024, 0], [1, 2048, 0], [1, 8192, 0]],
+        "kept": 1,
+    }
+    assert difference(str(env), str(yaml), *SMALL)["before"]["strategy"] == "lin"
+    assert difference(str(env), str(yaml), *SMALL)["after"]["max_num_seqs"] == 16
+
+
+def test_diff_in_words() -> None:
+    argv = (*SMALL, "--max-num-seqs", "128")
+    said = run("diff", "plugin-head", "VLLM_CONTIGUOUS_PA=1", *argv)
+    assert re.search(
+        r"decode +\d+ → \d+ buckets: \d+ kept, \d+ added, \d+ removed", said
+    )
+    assert re.search(r"\n\+ +\(1, 1, .*… \d+ more\n", said)
+    with pytest.raises(UsageError, match="is no file, no release, and no NAME=VALUE"):
+        run("diff", "nowhere.log", "plugin-head", *argv)
+    with pytest.raises(UsageError, match="is not NAME=VALUE"):
+        run("diff", "A=1,B", "plugin-head", *argv)
+
+
+def test_what_nothing_tells_is_asked_for() -> None:
+    with pytest.raises(UsageError, match="nothing tells --max-model-len"):
+        run("count", "--num-blocks", "9")
+    with pytest.raises(UsageError, match="nothing tells --num-blocks"):
+        run("count", "--max-model-len", "900")
+
+
+def test_check_names_lines_and_may_fail(tmp_path: Path) -> None:
+    path = tmp_path / "b.txt"
+    path.write_text("(1, 512, 0)\n(1, 2 * 128, 0)\n(16, 1, 512)\n", encoding="utf-8")
+    said = run("check", str(path), *SMALL)
+    assert f"error     {path}:2: The line holds an expression" in said
+    assert "the server does not start with this file" in said
+    told = json.loads(run("check", str(path), *SMALL, "--format", "json"))
+    assert (told["schema"], told["starts"]) == ("hpuwatch.bucketcheck/1", False)
+    assert told["remarks"][0]["line"] == 2
+    argv = ["buckets", "check", str(path), *SMALL, "--fail-on", "error"]
+    assert CliRunner().invoke(build(), argv).exit_code == 1
+    told = json.loads(
+        run("check", str(path), *SMALL, "--release", "0.16", "--format", "json")
+    )
+    assert (told["starts"], told["prompt"], told["decode"]) == (True, 2, 1)
+    assert told["holes"]
+
+
+def test_a_heatmap_says_in_words_what_it_shows(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name, begin in (("b.png", b"\x89PNG"), ("b.svg", b"<?xml")):
+        path = tmp_path / name
+        said = run("heatmap", *HEAD, "--out", str(path))
+        assert path.read_bytes().startswith(begin)
+        assert "prompt: 70 buckets (predicted)" in said
+        assert "decode: 45 buckets (predicted)" in said
+    picture = (tmp_path / "b.svg").read_text(encoding="utf-8")
+    assert "decode: 45 buckets" in picture
+    with pytest.raises(UsageError, match=r"doesn't end in \.png or \.svg"):
+        run("heatmap", *HEAD, "--out", "b.gif")
+    with pytest.raises(ResourceError, match="can't be written"):
+        run("heatmap", *HEAD, "--out", str(tmp_path / "none" / "b.svg"))

@@ -41,6 +41,18 @@ def docker(log: str, stream: str = "stdout") -> str:
         "[pod/vllm-0/server] {}",
         "[pod/vllm-0/server] " + STAMP + " {}",
         "vllm-1  | {}",
+        "vllm-1  | " + STAMP + " {}",
+        "stack_vllm.1.x7y@node-2    | {}",
+        "Nov 29 12:29:10.123456 host-1 vllm[123]: {}",
+        "Sun 2026-11-29 12:29:10 UTC host-1 vllm[123]: {}",
+        "[ 1234.567890] host-1 vllm[123]: {}",
+        "1795955350.123456 host-1 vllm[123]: {}",
+        "\x1b[36mvllm-1  | \x1b[0m{}",
+        "2026-11-29T12:29:10+0100 host-1 vllm[123]: {}",
+        "2026-11-29T12:29:10.123456+00:00 host-1 docker/vllm[123]: {}",
+        "<14>Nov 29 12:29:10 host-1 vllm[123]: {}",
+        "<14>1 2026-11-29T12:29:10.123Z host-1 vllm 123 - - {}",
+        '<14>1 2026-11-29T12:29:10.123Z host-1 vllm 123 x1 [a b="c"] {}',
     ],
 )
 def test_each_envelope_is_taken_off(envelope: str) -> None:
@@ -124,9 +136,65 @@ def test_empty_cri_line() -> None:
 
 def test_the_collector_dates_lines_of_a_file() -> None:
     unwrapper = Unwrapper()
-    for number, text in enumerate((docker("a\n"), f"{STAMP} a"), 1):
+    dated = (
+        docker("a\n"),
+        f"{STAMP} a",
+        "2026-11-29T14:29:10.123456+0200 host vllm[1]: a",
+        f"<14>1 {STAMP} host vllm 1 - - a",
+    )
+    for number, text in enumerate(dated, 1):
         (piece,) = unwrapper.feed(Line(text, number=number))
         assert piece.received_at == pytest.approx(SECONDS)
+
+
+def journald(message: object, **more: str) -> str:
+    entry = {"__REALTIME_TIMESTAMP": "1795955350123456", "_PID": "7"}
+    return json.dumps({"MESSAGE": message, **entry, **more})
+
+
+def test_journald_tells_text_and_what_is_no_text() -> None:
+    coloured = list("\x1b[32mINFO\x1b[0m \u2588".encode())
+    assert unwrapped(journald("one"), journald(coloured), journald("")) == [
+        "one",
+        "\x1b[32mINFO\x1b[0m \u2588",
+        "",
+    ]
+    (piece,) = Unwrapper().feed(Line(journald("one"), 3, 2))
+    assert (piece.text, piece.offset, piece.number) == ("one", 3, 2)
+    assert piece.received_at == pytest.approx(SECONDS)
+
+
+def test_journald_parts_are_joined_by_process() -> None:
+    assert unwrapped(
+        journald("one ", _LINE_BREAK="line-max"),
+        journald("other", _PID="8"),
+        journald("two ", CONTAINER_PARTIAL_MESSAGE="true"),
+        journald("three"),
+    ) == ["other", "one two three"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        journald(None),
+        journald([1, 300]),
+        journald(["a"]),
+        json.dumps({"MESSAGE": "a"}),
+        json.dumps({"log": "a", "level": "info"}),
+    ],
+)
+def test_what_is_no_entry_passes(text: str) -> None:
+    assert unwrapped(text) == [text]
+
+
+@pytest.mark.parametrize("stamp", ["", "x", "9" * 30])
+def test_a_moment_that_is_none_is_left(stamp: str) -> None:
+    (piece,) = Unwrapper().feed(Line(journald("a", __REALTIME_TIMESTAMP=stamp)))
+    assert piece == Line("a")
+
+
+def test_a_level_is_no_service() -> None:
+    assert unwrapped("INFO | said") == ["INFO | said"]
 
 
 def test_our_own_time_of_reading_stays() -> None:

@@ -190,6 +190,14 @@ def test_memory_that_runs_out_is_told_by_its_phase(before: str, code: str) -> No
     assert [line.number for line in findings[0].seen.lines] == [last]
 
 
+def test_a_kv_cache_that_doesnt_fit_after_all_is_no_matter_of_the_profile_run() -> None:
+    profiled = found(ENGINE + WEIGHTS + WRAPPED + dies(OOM))["sizing-oom"].seen
+    assert "profile run" in profiled.title
+    allocated = found(ENGINE + WEIGHTS + WRAPPED + sized() + dies(OOM))["sizing-oom"]
+    assert "KV cache allocation" in allocated.seen.title
+    assert "hl-smi" in allocated.seen.cure
+
+
 def test_weights_that_dont_fit_are_no_matter_of_the_reserve() -> None:
     seen = found(ENGINE + dies(OOM))["weights-oom"].seen
     assert "reserve can't help" in seen.why

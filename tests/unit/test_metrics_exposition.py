@@ -74,7 +74,8 @@ def test_before_the_first_line_only_the_process_is_known() -> None:
 
     names = {name for name, _ in found}
     counters = {metric.name for metric in METRICS if metric.kind is Kind.COUNTER}
-    assert names == counters | {"hpuwatch_runtime_state", "hpuwatch_build_info"}
+    always = {"hpuwatch_runtime_state", "hpuwatch_build_info", "hpuwatch_replayed"}
+    assert names == counters | always
     assert all(each == 0 for (name, _), each in found.items() if name in counters)
 
 

@@ -52,7 +52,13 @@ def test_jsonl(log: str) -> None:
     ]
     assert [row["schema"] for row in rows] == ["hpuwatch.event/1"] * 2
     assert rows[1]["fields"]["mem"] == {"bytes": 15247133901, "printed": "14.2 GiB"}
-    assert rows[1]["speaker"] == {"process": "EngineCore", "pid": 9, "rank": 0}
+    assert rows[1]["speaker"] == {
+        "process": "EngineCore",
+        "pid": 9,
+        "rank": 0,
+        "engine": 0,
+        "stage": 0,
+    }
     assert rows[1]["line"]["number"] == 2
 
 
@@ -83,6 +89,69 @@ def test_unmatched(log: str) -> None:
     )
     (row,) = run("parse", log, "--unmatched", "--format", "jsonl").stdout.splitlines()
     assert json.loads(row)["count"] == 2
+
+
+STATS = {
+    "schema": "hpuwatch.stats/1",
+    "lines": 9,
+    "unparsed": 2,
+    "levels": {
+        "INFO": {"records": 3, "matched": 2, "noise": 1, "block": 0, "unmatched": 0},
+        "WARNING": {"records": 2, "matched": 0, "noise": 0, "block": 0, "unmatched": 2},
+        "none": {"records": 4, "matched": 0, "noise": 0, "block": 4, "unmatched": 0},
+        "all": {"records": 9, "matched": 2, "noise": 1, "block": 4, "unmatched": 2},
+    },
+    "events": {"bucketing_switch": 1, "warmup_finished": 1, "fault": 1},
+    "faults": {"unknown_exception": 1},
+}
+
+
+@pytest.fixture
+def long_log(log: str) -> str:
+    text = (
+        '(APIServer pid=7) INFO:     1.2.3.4:5 - "GET /health HTTP/1.1" 200 OK\n'
+        "Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in warm\n'
+        "    warm()\n"
+        "WeirdError: what is this\n"
+    )
+    Path(log).write_text(LOG + text)
+    return log
+
+
+def test_stats(long_log: str) -> None:
+    words = ["parse", long_log, "--stats"]
+    assert json.loads(run(*words, "--format", "json").stdout) == STATS
+    (row,) = run(*words, "--format", "jsonl").stdout.splitlines()
+    assert json.loads(row) == STATS
+    rows = [line.split() for line in run(*words).stdout.splitlines()]
+    assert ["WARNING", "2", "0", "0", "0", "2"] in rows
+    assert ["1", "unknown_exception"] in rows
+
+
+def test_stats_and_events_agree(long_log: str) -> None:
+    events = json.loads(run("parse", long_log, "--format", "json").stdout)["events"]
+    assert len(events) == sum(STATS["events"].values())  # type: ignore[attr-defined]  # a literal
+
+
+def test_stats_beside_unmatched_is_refused(log: str) -> None:
+    result = run("parse", log, "--stats", "--unmatched")
+    assert isinstance(result.exception, UsageError)
+
+
+def test_shared_output_tells_of_no_site(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    head = "(RayWorkerWrapper pid=9, ip=10.2.3.4) "
+    path.write_text(
+        f"{head}INFO 11-29 12:29:10 [r.py:1] Starting to load model /srv/m/x...\n"
+        f"{head}WARNING 11-29 12:29:10 [r.py:1] tcp://gaudi-7.lab:80 is new to /srv/us\n"
+    )
+    for options in ([], ["--unmatched"], ["--format", "jsonl"], ["--format", "json"]):
+        plain = run("parse", str(path), *options).stdout
+        shared = run("parse", str(path), "--share", *options).stdout
+        assert "/srv" in plain or options == ["--unmatched"]
+        assert not any(word in shared for word in ("10.2.3.4", "/srv", "gaudi-7"))
+        assert len(shared.splitlines()) == len(plain.splitlines())
 
 
 def test_standard_input() -> None:

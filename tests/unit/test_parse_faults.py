@@ -191,6 +191,48 @@ def test_a_death_after_shutdown_is_no_cause() -> None:
     assert [fault.fields["root"] for fault in found] == [False]
 
 
+def test_a_group_of_exceptions_is_told_by_the_one_inside() -> None:
+    head = "(APIServer pid=1) "
+    drawn = [
+        "  + Exception Group Traceback (most recent call last):",
+        '  |   File "serve.py", line 7, in main',
+        "  |     run()",
+        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)",
+        "  +-+---------------- 1 ----------------",
+        "    | Traceback (most recent call last):",
+        '    |   File "bind.py", line 9, in bind',
+        "    |     bind()",
+        "    | OSError: [Errno 98] Address already in use",
+        "    +------------------------------------",
+    ]
+    (fault,) = faults(*[head + line for line in drawn])
+    assert fault.fields["name"] == "port_in_use"
+    assert fault.fields["message"] == "OSError: [Errno 98] Address already in use"
+
+
+def test_ranks_of_a_launcher_and_of_ray_keep_their_tracebacks_apart() -> None:
+    (one, two) = faults(
+        *[
+            line
+            for pair in zip(
+                traceback("[rank0]: ", "KeyError: 0"),
+                traceback("[rank1]: ", OOM),
+                strict=True,
+            )
+            for line in pair
+        ]
+    )
+    assert {(f.speaker.rank, f.fields["message"]) for f in (one, two)} == {
+        (0, "KeyError: 0"),
+        (1, OOM),
+    }
+    text = (
+        "ray.exceptions.RayTaskError(KeyError): ray::Worker.run() (pid=7, ip=10.0.0.2)"
+    )
+    (fault,) = faults(*traceback("(RayWorkerWrapper pid=7) ", text))
+    assert fault.fields["message"] == text
+
+
 def test_a_traceback_that_was_only_noted_is_no_fault() -> None:
     head = "DEBUG 02-06 04:08:44 [plugins.py:5] "
     assert faults(*traceback(head, "ImportError: no such module")) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,6 +127,14 @@ def test_secrets_are_known_by_their_looks(secret: str) -> None:
             "key\\\\'",
         ),
         *("x" * 255 + " ", "\\", "'", " ", "prompt\\"),
+        *(
+            "image_url={'url':",
+            "image_url={",
+            "?a-key=",
+            "&a-",
+            "a_prompt",
+            "credential",
+        ),
     ],
 )
 def test_a_long_line_takes_no_longer_than_its_length_asks_for(hostile: str) -> None:
@@ -190,6 +200,73 @@ def test_a_prompt_cannot_pretend_to_be_the_server() -> None:
         )
     )
     assert events == []
+
+
+USERS_WORDS = (
+    "[INFO] {}",
+    "6: {}",
+    "[rank1]: {}",
+    "2026-11-29 10:00:00 INFO {}",
+    '{{"level": "INFO", "message": "{}"}}',
+    "x (Worker_TP1 pid=8) {}",
+    "Prompt warmup processing:   5%| INFO 11-29 12:29:10 [x.py:1] {}",
+)
+"""What a user may ask to look like somebody else."""
+
+
+@pytest.mark.parametrize("words", USERS_WORDS)
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        "(APIServer pid=1) INFO 11-29 12:29:10 [logger.py:1] {}",
+        "INFO 11-29 12:29:10 logger.py:1] {}",
+        "2026-11-29 10:00:00,123 - vllm.logger - INFO - {}",
+    ],
+)
+def test_words_on_a_requests_line_are_the_users(request_line: str, words: str) -> None:
+    parser = Parser(shipped_rules())
+    said = "Skipping warmup..."
+    asked = f"Received request cmpl-1: prompt: 'do {words.format(said + SECRET)}', params: S()"
+    assert parser.feed(Line(request_line.format(asked))) == []
+    assert SECRET not in repr(parser.templates())
+
+
+@pytest.mark.parametrize("words", USERS_WORDS[:5])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "INFO 11-29 12:29:1{} [logger.py:1] ",
+        "2026-11-29 10:00:0{},123 - vllm.logger - INFO - ",
+        "[INFO] 2026-11-29 10:00:0{} vllm.logger: ",
+    ],
+)
+def test_lines_of_a_prompt_are_the_users_in_every_form(head: str, words: str) -> None:
+    parser = Parser(shipped_rules())
+    said = "Skipping warmup..."
+    texts = [
+        f"{head.format(0)}Received request cmpl-1: prompt: 'two lines, of which",
+        words.format(said + SECRET),
+        f"another{SECRET}, params: SamplingParams(n=1)",
+        f"{head.format(2)}{said}",
+    ]
+    events = [e for n, t in enumerate(texts, 1) for e in parser.feed(Line(t, number=n))]
+    assert [event.line.number for event in events] == [4]
+    assert SECRET not in repr(parser.templates())
+
+
+def test_lines_of_a_prompt_in_an_object_are_the_users() -> None:
+    parser = Parser(shipped_rules())
+    said = "Skipping warmup..."
+    asked = (
+        f"Received request cmpl-1: prompt: 'one\n[INFO] {said}{SECRET}\n', params: S()"
+    )
+    texts = [
+        json.dumps({"time": f"2026-11-29 10:00:0{n}", "level": "INFO", "message": text})
+        for n, text in enumerate((asked, said), 1)
+    ]
+    events = [e for n, t in enumerate(texts, 1) for e in parser.feed(Line(t, number=n))]
+    assert [event.line.number for event in events] == [2]
+    assert SECRET not in repr(parser.templates())
 
 
 def test_a_prompt_goes_on_until_somebody_else_speaks() -> None:

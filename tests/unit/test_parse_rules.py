@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.errors import RuleError
+from hpuwatch.parse.header import read
 from hpuwatch.parse.proof import mistakes
-from hpuwatch.parse.rules import RuleSet, RuleText, load_rules
+from hpuwatch.parse.rulefile import load_rules
+from hpuwatch.parse.rules import RuleSet, RuleText
 from hpuwatch.parse.template import compile_template
 from hpuwatch.parse.values import TYPES
 
@@ -103,7 +105,7 @@ def test_selection_loses_no_match(
     one = rules(f'  - event: thing\n    patterns: ["{text}"]\n')
     message = f"{' '.join(around)}-{blanks.join(pattern)}-{around[0]}"
     assert one.rules[0].templates[0].match(message) is not None
-    (match,) = one.match(message, one.candidates(message))
+    (match,) = one.find(message)
     assert match.rule is one.rules[0]
 
 
@@ -113,9 +115,7 @@ def test_the_longest_match_wins_whatever_the_order() -> None:
         both = rules(
             "".join(f'  - event: e{len(p)}\n    patterns: ["{p}"]\n' for p in patterns)
         )
-        (match,) = both.match(
-            "blocks: 4, swap: 5", both.candidates("blocks: 4, swap: 5")
-        )
+        (match,) = both.find("blocks: 4, swap: 5")
         assert match.fields == {"n": 4, "m": 5}
 
 
@@ -124,7 +124,7 @@ def test_a_fault_is_matched_beside_the_sentence() -> None:
         '  - event: engine_death\n    patterns: ["engine {who:word} died"]\n'
         '  - event: fault\n    severity: fatal\n    set: {name: dead}\n    patterns: ["died"]\n'
     )
-    found = both.match("engine 5 died", both.candidates("engine 5 died"))
+    found = both.find("engine 5 died")
     assert {match.rule.event for match in found} == {"engine_death", "fault"}
 
 
@@ -135,7 +135,7 @@ def test_constants_and_inner_values() -> None:
         '    inside: {_all: ["model=\'{model:str}\'", "len={len:int}"]}\n'
     )
     message = "config: model='m/a', len=7"
-    (match,) = one.match(message, one.candidates(message))
+    (match,) = one.find(message)
     assert match.fields == {"engine": "V1", "model": "m/a", "len": 7}
 
 
@@ -144,11 +144,9 @@ def test_a_rule_bound_to_a_file() -> None:
         "  - event: setting\n    files: [runtime.py]\n    whole: true\n"
         '    patterns: ["    {key:name}: {value:maybe}"]\n'
     )
-    assert one.candidates("    hw: gaudi3", "other.py") == []
-    assert one.candidates("    hw: gaudi3") == []
-    (match,) = one.match(
-        "    hw: gaudi3", one.candidates("    hw: gaudi3", "runtime.py")
-    )
+    assert one.find("    hw: gaudi3", "other.py") == ()
+    assert one.find("    hw: gaudi3") == ()
+    (match,) = one.find("    hw: gaudi3", "runtime.py")
     assert match.fields == {"key": "hw", "value": "gaudi3"}
 
 
@@ -233,3 +231,65 @@ def test_every_key_and_type_is_documented(checkout: Path) -> None:
     rows = "".join(row.split("|")[1] for row in page.splitlines() if row[:1] == "|")
     names = {field.alias or name for name, field in RuleText.model_fields.items()}
     assert set(re.findall(r"`(\w+)`", rows)) == names | set(TYPES)
+
+
+def test_no_example_is_covered_by_two_closed_patterns() -> None:
+    """Else their order would matter."""
+    known = shipped_rules()
+    closed = [t for rule in known.rules for t in rule.templates if t.closed]
+    examples = [each.line for rule in known.rules for each in rule.text.examples]
+    messages = {record.message for line in examples for record in read(line)}
+    covered = 0
+    for message in messages:
+        covering = {t.text for t in closed if t.cover(message) is not None}
+        assert len(covering) <= 1, message
+        covered += len(covering)
+    assert covered > 100
+
+
+def test_a_closed_pattern_that_is_the_message_wins_whatever_the_order() -> None:
+    texts = ["moved {n:int} of {m:int} blocks", "moved {what:str}", "moved {:int} of"]
+    for patterns in (texts, texts[::-1]):
+        several = rules(
+            "".join(f'  - event: e{len(p)}\n    patterns: ["{p}"]\n' for p in patterns)
+        )
+        (match,) = several.find("moved 4 of 5 blocks")
+        assert match.fields == {"n": 4, "m": 5}
+        (match,) = several.find("moved 4 of 5 blocks, at last")
+        assert match.fields == {"what": "4 of 5 blocks, at last"}
+
+
+def test_a_covered_message_may_be_a_fault_all_the_same() -> None:
+    both = rules(
+        '  - event: engine_death\n    patterns: ["engine {who:int} died"]\n'
+        '  - event: fault\n    severity: fatal\n    set: {name: dead}\n    patterns: ["died"]\n'
+    )
+    found = both.find("engine 5 died")
+    assert {match.rule.event for match in found} == {"engine_death", "fault"}
+
+
+@given(WORDS, st.integers(0, 999))
+def test_numbers_in_a_literal_are_no_hindrance(pattern: list[str], n: int) -> None:
+    text = f"{' '.join(pattern)} v{n} {pattern[0]}"
+    one = rules(f'  - event: thing\n    patterns: ["{text}"]\n')
+    assert one.find(f"so {text} it is")
+    assert not one.find(f"so {text} it is".replace(f"v{n}", f"v{n + 1}"))
+
+
+@pytest.mark.parametrize(
+    ("event", "ending"),
+    [("thing", "all is well"), ("noise", "short"), ("noise", "ümlaut here")],
+)
+def test_endings_are_for_noise_and_can_be_told_apart(event: str, ending: str) -> None:
+    with pytest.raises(RuleError, match="endings"):
+        rules(
+            f'  - event: {event}\n    patterns: ["all is well"]\n    endings: ["{ending}"]\n'
+        )
+
+
+def test_an_ending_needs_an_example() -> None:
+    one = rules(
+        '  - event: noise\n    patterns: ["all is well"]\n    endings: ["is well, really"]\n'
+        "    examples: [{line: all is well}]\n"
+    )
+    assert "is well, really" in "\n".join(mistakes(one))

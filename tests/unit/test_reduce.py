@@ -164,6 +164,14 @@ def test_workers_that_only_a_pid_tells_apart_get_ranks_as_they_appear() -> None:
     assert start.kv.cpu_blocks.value == 409
 
 
+@pytest.mark.parametrize(("engine", "ranks"), [("", [1, 2]), (ENGINE, [0, 1])])
+def test_rays_workers_are_all_ranks_of_v1_and_all_but_the_first_of_v0(
+    engine: str, ranks: list[int]
+) -> None:
+    said = [f"(RayWorkerWrapper pid={pid}, ip=10.0.0.2) {SPLIT}" for pid in (70, 60)]
+    assert list(start_of_text(engine + "".join(said)).memory) == ranks
+
+
 def test_ranks_of_the_v1_engine_keep_ledgers_of_their_own() -> None:
     start = start_of_text(
         "(Worker_TP0 pid=5) "
@@ -173,6 +181,22 @@ def test_ranks_of_the_v1_engine_keep_ledgers_of_their_own() -> None:
     )
     free = [start.memory[rank].free for rank in (0, 1)]
     assert [each.value.printed for each in free if each] == ["80 GiB", "79 GiB"]
+
+
+def test_stages_and_engines_count_the_ranks_on() -> None:
+    both = ENGINE.replace(
+        "parallel_size=2", "parallel_size=2, pipeline_parallel_size=2"
+    )
+    start = start_of_text(
+        both
+        + "".join(
+            f"(Worker_DP{engine}_PP{stage}_TP{rank} pid=5) {SPLIT}"
+            for engine in (0, 1)
+            for stage in (0, 1)
+            for rank in (0, 1)
+        )
+    )
+    assert list(start.memory) == list(range(8))
 
 
 def test_skipping_warm_up_twice_is_one_skip() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from hpuwatch.advise.envheader import read_header
 from hpuwatch.app.tune_order import Order
 from hpuwatch.cli.tune import resume_command
 from hpuwatch.cli.tune_screen import sentence_of
@@ -264,7 +265,10 @@ def test_the_env_file_holds_the_best_settings_and_where_they_come_from() -> None
     text = env_text(STUDY, verdict_of(BASELINE, BETTER), 86400.0 * 365)
     lines = text.splitlines()
     assert lines[0].startswith("# hpuwatch tune, study 3, 1971-01-01")
-    assert "model a-model, release plugin-0.26" in lines[1]
+    header = read_header(text)
+    assert header is not None
+    assert (header.model, header.release) == ("a-model", "plugin-0.26")
+    assert header.base == STUDY.fingerprint
     assert lines[-1] == "VLLM_GRAPH_RESERVED_MEM=0.05"
     assert all(line.startswith("#") for line in lines[:-1])
 

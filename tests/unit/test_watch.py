@@ -17,7 +17,7 @@ from hpuwatch.life.machine import Fact
 from hpuwatch.life.phases import Phase
 from hpuwatch.loop import watch as module
 from hpuwatch.loop.ending import last_exit_of
-from hpuwatch.loop.reason import _WORDS, reason_of
+from hpuwatch.loop.reason import PHASE_WORDS, reason_of
 from hpuwatch.loop.watch import Watch
 from hpuwatch.parse.rules import RuleSet
 from hpuwatch.runtime.facts import ExitRecord
@@ -61,7 +61,7 @@ def bar(done: int, total: int = 4) -> str:
 
 
 def watched(*texts: str, owned: bool = True, unwrap: bool = False) -> Watch:
-    watch = Watch("ours", rules(), FakeClock(), unwrap=unwrap)
+    watch = Watch("ours", rules(), FakeClock(110.0), unwrap=unwrap)
     if owned:
         watch.process(Fact.SPAWNED)
     for second, text in enumerate(texts):
@@ -202,7 +202,7 @@ def test_how_the_output_was_cut_does_not_matter(
 
 
 def test_every_phase_has_a_reason() -> None:
-    assert set(_WORDS) == set(Phase)
+    assert set(PHASE_WORDS) == set(Phase)
     for phase in Phase:
         assert reason_of(phase, None).startswith("the server ")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpuwatch.app import watch as module
-from hpuwatch.app.rules import shipped_rules
+from hpuwatch.app.reload import LiveRules
 from hpuwatch.app.watch import Task, Watcher
 from hpuwatch.life.machine import Fact
 from hpuwatch.runtime import spool as spool_module
@@ -52,7 +52,7 @@ class Run:
 
     def watcher(self) -> Watcher:
         task = Task("ours", "127.0.0.1:0", self.instance.files, echo=False)
-        watcher = Watcher(task, shipped_rules(), SlowClock())
+        watcher = Watcher(task, LiveRules(None, print), SlowClock())
         watcher._watch.process(Fact.SPAWNED)
         self.watchers.append(watcher)
         return watcher
@@ -122,9 +122,24 @@ def test_an_end_while_it_catches_up_still_gets_its_cause(
     watcher = run.watcher()
     watcher._tick()
     watcher._finish(ExitRecord(1, None, asked=False, ended_at=1.0))
-    assert watcher._spool.skipped_bytes > 0
+    assert 0 < watcher._spool.skipped_bytes == watcher._latest.log_dropped_bytes
     told = json.loads(run.instance.last_exit.read_text())
     assert "RuntimeError: FATAL ERROR" in told["sentence"]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_other_logs_are_looked_into_only_where_nobody_asked(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    monkeypatch.setenv("HABANA_LOGS", str(tmp_path / "none"))
+    run.instance.spool.write_text(OUT_OF_MEMORY)
+    watcher = run.watcher()
+    watcher._clock = FakeClock()  # a patient one
+    watcher._finish(ExitRecord(1, None, asked=asked, ended_at=1.0))
+    told = json.loads(run.instance.last_exit.read_text())["elsewhere"]
+    sources = [quote["source"] for quote in told]
+    assert (str(tmp_path / "none") in sources) is not asked
+    assert bool(sources) is not asked
 
 
 def test_a_folder_that_belongs_to_another_run_by_now_is_left_alone(
