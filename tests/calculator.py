@@ -131,7 +131,7 @@ def _asked(record: Record) -> tuple[Plan, Device]:
         flags,
         env,
         token_budget=flags.max_num_batched_tokens,
-        utilisation=emitted["GPU_MEM_UTILIZATION"],
+        utilisation_given=emitted["GPU_MEM_UTILIZATION"],
         tensor_parallel=emitted["TENSOR_PARALLEL_SIZE"],
     )
     free = exactly(emitted["USABLE_MEM"] * GIB)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from hpuwatch.advise.causes import root_fault
 from hpuwatch.advise.ends import told
@@ -19,26 +18,31 @@ from hpuwatch.advise.figures import (
     kv_block_bytes,
     tightest,
 )
-from hpuwatch.advise.graphmemory import bucket_of, observations_of, printed_lists
+from hpuwatch.advise.graphmemory import observations_of
 from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.basis import Basis, Device, Lists, Printed
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
 from hpuwatch.gaudi.estimate import exactly
 from hpuwatch.gaudi.graphlaw import fit
 from hpuwatch.gaudi.lookup import prepare
-from hpuwatch.gaudi.planning import DEFAULT_UTILISATION, RESERVE, Change, Plan, applied
+from hpuwatch.gaudi.planning import RESERVE, Change, Plan, applied
 from hpuwatch.gaudi.predict import compiled
-from hpuwatch.gaudi.warmuptime import Recipes, TimedStart, learn, recipe_folder
+from hpuwatch.gaudi.warmuptime import Recipes, learn, recipe_folder
 from hpuwatch.parse.header import read
-from hpuwatch.state.configured import Configured, configured, release_text, value_of
+from hpuwatch.state.configured import (
+    Configured,
+    bucket_of,
+    configured,
+    printed_lists,
+    release_text,
+)
 from hpuwatch.state.memory import KV_ALLOCATED
-from hpuwatch.state.model import Memory, Progress, Start
+from hpuwatch.state.model import Memory, Start, value_of
 from hpuwatch.state.times import seconds_between
+from hpuwatch.state.warmup_timed import timed_start
 
 _BLOCK_ROUNDING = 0.01
 """The dummy block is one block if it is that near to cache over blocks."""
-_FEWEST_POINTS = 6
-"""Times of a bar from which on its thirds say something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def baseline_of(
     known = configured(start)
     if known is None:
         return None
-    plan = applied(_plan(start, known), current)
+    plan = applied(plan_of(start, known), current)
     same = [each for each in starts if _identity(each) == _identity(start)]
     graphs = {id(each): _graphs(each) for each in same}
     observed = [
@@ -120,7 +124,8 @@ def _identity(start: Start) -> tuple[object, ...]:
     return value_of(server.model), value_of(server.card), cards
 
 
-def _plan(start: Start, known: Configured) -> Plan:
+def plan_of(start: Start, known: Configured) -> Plan:
+    """Return how a start was configured; sizes that its log doesn't print stay open."""
     found = tightest(start)
     memory = found[1] if found else Memory()
     flags = {name: each.value for name, each in start.server.flags.items()}
@@ -130,16 +135,16 @@ def _plan(start: Start, known: Configured) -> Plan:
         env[RESERVE] = f"{ratio:g}"
     if start.warmup.skipped is not None:
         env["VLLM_SKIP_WARMUP"] = "true"
-    shapes = known.flags
-    if known.bucket_file is not None:
-        shapes = replace(shapes, bucket_file=_as_file(printed_lists(start)))
+    shapes, lists = known.flags, printed_lists(start)
+    if known.bucket_file is not None and {PROMPT, DECODE} <= lists.keys():
+        shapes = replace(shapes, bucket_file=_as_file(lists))
     assumed = "max_num_batched_tokens" in known.assumed
     plan = Plan(
         release_text(start.server) or known.release.name,
         shapes,
         env,
         token_budget=None if assumed else shapes.max_num_batched_tokens,
-        utilisation=value_of(memory.utilisation) or DEFAULT_UTILISATION,
+        utilisation_given=value_of(memory.utilisation),
         kv_cache_dtype=flags.get("kv_cache_dtype", "auto"),
         eager=flags.get("enforce_eager") == "True",
         tensor_parallel=value_of(start.server.tensor_parallel) or 1,
@@ -207,7 +212,7 @@ def _graphs(start: Start) -> Lists:
     if known is None:
         return listed
     try:
-        made = prepare(_plan(start, known).shapes(known.flags.num_blocks))
+        made = prepare(plan_of(start, known).shapes(known.flags.num_blocks))
     except ConfigError:
         return listed
     by_rules = {PROMPT: made.prompt, DECODE: made.decode}
@@ -215,65 +220,6 @@ def _graphs(start: Start) -> Lists:
     if not listed and all(counts.get(name) == len(by_rules[name]) for name in by_rules):
         listed = by_rules
     return compiled(listed, made)
-
-
-def timed_start(start: Start, graphs: Lists | None = None) -> TimedStart | None:
-    """Return how a start's warm-up was timed, None of one that didn't finish.
-
-    Args:
-        start: one start.
-        graphs: those that it compiled; counted by its list without them.
-    """
-    warmup = start.warmup
-    if warmup.seconds is None or warmup.skipped is not None:
-        return None
-    known = graphs or {}
-    counts = {
-        phase: len(known.get(phase, ())) or each.value.count
-        for phase, each in start.buckets.items()
-        if phase in (PROMPT, DECODE)
-    }
-    seconds = {
-        phase: warmup.phase_seconds[phase]
-        for phase in counts
-        if phase in warmup.phase_seconds
-    }
-    thirds = {
-        phase: found
-        for phase in counts
-        if phase in warmup.progress and (found := _thirds(warmup.progress[phase]))
-    }
-    steps = (warmup.sampler_seconds or 0.0) + (warmup.defragmenter_seconds or 0.0)
-    split = len(seconds) == len(counts)
-    total = warmup.seconds.value
-    return TimedStart(
-        counts,
-        total,
-        known,
-        seconds,
-        thirds,
-        max(steps, total - sum(seconds.values())) if split else steps,
-        _had_recipes(start),
-    )
-
-
-def _had_recipes(start: Start) -> bool:
-    env = {name: each.value for name, each in start.server.flags.items()}
-    return recipe_folder(env) is not None
-
-
-def _thirds(progress: Progress) -> tuple[float, float] | None:
-    """Return seconds per bucket in the cheapest and the dearest third of a bar."""
-    points = progress.points
-    if len(points) < _FEWEST_POINTS:
-        return None
-    cuts = [points[len(points) * third // 3 - (third == 3)] for third in range(4)]
-    rates = [
-        (then - since) / (done - before)
-        for (before, since), (done, then) in pairwise(cuts)
-        if done > before
-    ]
-    return min(rates), max(rates)
 
 
 def _recipes(

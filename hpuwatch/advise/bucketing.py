@@ -12,25 +12,9 @@ from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.heeded import heeded
 from hpuwatch.gaudi.model import BucketSettings
-from hpuwatch.gaudi.resolve import FILE_VARIABLE as FILE
-from hpuwatch.gaudi.resolve import Flags, strategy_of
-from hpuwatch.state.configured import (
-    printed_strategy,
-    release,
-    release_text,
-    value_of,
-)
-from hpuwatch.state.model import DECODE, PROMPT, Start
-
-__all__ = [
-    "FILE",
-    "Ranges",
-    "flags_of",
-    "ranges_of",
-    "release",
-    "release_text",
-    "variable_of",
-]
+from hpuwatch.gaudi.resolve import FILE_VARIABLE, Flags, strategy_of
+from hpuwatch.state.configured import acting_variables, printed_strategy, release
+from hpuwatch.state.model import DECODE, PROMPT, Start, value_of
 
 _VARIABLES = {
     (PROMPT, 0): ("VLLM_PROMPT_BS_BUCKET_MAX",),
@@ -98,9 +82,9 @@ def ranges_of(start: Start) -> Ranges:
     found = release(start.server)
     if found is None:
         return Ranges(printed_strategy(start))
-    env = {name: known.value for name, known in start.server.flags.items()}
+    env = {name: each.value for name, each in acting_variables(start.server).items()}
     dialect = dialect_of(found.dialect)
-    listed = env.get(FILE) if "file" in dialect.strategies else None
+    listed = env.get(FILE_VARIABLE) if "file" in dialect.strategies else None
     try:
         flags = Flags(
             1, 1, 1, 1, bucket_file=listed or None, strategy=printed_strategy(start)

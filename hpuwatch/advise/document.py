@@ -10,6 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hpuwatch.gaudi.severity import Severity
+
 
 class _Document(BaseModel):
     model_config = ConfigDict(populate_by_name=True, frozen=True)
@@ -24,10 +26,14 @@ class Evidence(_Document):
 
 
 class SourcePart(_Document):
-    """Where a report comes from; ``start`` counts the lives in the file from 1."""
+    """Where a report comes from; ``start`` counts the lives in the file from 1.
+
+    ``broken_events`` is what a fault of hpuwatch kept from being taken in, of the file.
+    """
 
     file: str
     start: int
+    broken_events: int = 0
 
 
 class ServerPart(_Document):
@@ -69,7 +75,7 @@ class KvPart(_Document):
     """The KV cache; ``tokens`` may follow from an assumed block size.
 
     ``block_size_from`` says how the size is known: printed (a flag, or blocks and tokens),
-    derived (a bucket range that starts with a block) or assumed (the default on HPU).
+    derived (a bucket range that starts with a block) or assumed (usual on HPU).
     """
 
     blocks: int | None = None
@@ -147,7 +153,7 @@ class FindingPart(_Document):
     """A finding; its code is documented in docs/findings.md."""
 
     code: str
-    severity: Literal["info", "warning", "error"]
+    severity: Severity
     title: str
     why: str
     cure: str = ""

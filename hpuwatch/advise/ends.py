@@ -14,8 +14,9 @@ from hpuwatch.advise.causes import (
 )
 from hpuwatch.advise.figures import about, reserve_of, tightest
 from hpuwatch.advise.finding import INFO, Sighting
-from hpuwatch.advise.proposal import VARIABLE, propose
-from hpuwatch.advise.shortage import DEFAULT_RATIO, in_words, shortage_of
+from hpuwatch.advise.proposal import propose
+from hpuwatch.advise.shortage import in_words, shortage_of
+from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.life.phases import Phase
 from hpuwatch.state.model import Fault, Start
 from hpuwatch.state.serving import KV_ALLOCATION
@@ -127,12 +128,12 @@ def _short_of_kv(start: Start, fault: Fault) -> Cause:
             "and from 1 on nothing is left for a KV cache."
         )
     elif short.reserve_is_unusual:
-        why = f"So large a reserve is unusual: the runtime's own is {DEFAULT_RATIO:g}."
+        why = f"So large a reserve is unusual: the runtime's own is {short.default_ratio:g}."
     if proposal is None or not proposal.env:
         return Cause(
             why, f"Lower VLLM_GRAPH_RESERVED_MEM first. {cause_of(fault).cure}"
         )
-    value = proposal.env[VARIABLE]
+    value = proposal.env[RESERVE]
     cure = f"Lower VLLM_GRAPH_RESERVED_MEM to {value} first"
     if proposal.flags:
         return Cause(why, f"{cure}, and set {' '.join(proposal.flags)}.")

@@ -102,7 +102,7 @@ def block_size_of(start: Start) -> tuple[int, BlockSizeFrom]:
     """Return tokens per KV block, and how that is known.
 
     ``printed``: as a flag, or by blocks and tokens of the KV cache; ``derived``: from a
-    bucket range that starts with a block; ``assumed``: the default on HPU.
+    bucket range that starts with a block; ``assumed``: what is usual on HPU.
     """
     size = start.kv.block_size
     if size:

@@ -6,10 +6,10 @@ idle memory, since the lines that would tell are not there.
 
 from __future__ import annotations
 
-from hpuwatch.advise.bucketing import release
 from hpuwatch.advise.figures import tightest
 from hpuwatch.advise.finding import INFO, Sighting
 from hpuwatch.life.phases import Phase
+from hpuwatch.state.configured import release
 from hpuwatch.state.model import Memory, Start
 
 _WITHOUT_SPLIT = ("fork-1.16", "vllm-0.4")

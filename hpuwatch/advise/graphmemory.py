@@ -17,44 +17,14 @@ from hpuwatch.gaudi.graphseen import (
     steps,
 )
 from hpuwatch.gaudi.model import Bucket
-from hpuwatch.state.model import DECODE, PROMPT, Shape, Start
+from hpuwatch.state.configured import bucket_of, buckets_of, printed_lists
+from hpuwatch.state.model import DECODE, PROMPT, Start
 from hpuwatch.units import Amount
 
 Lists = Mapping[str, Sequence[Bucket]]
 
 _FEWEST_STEPS = 3
 """Steps from which on a fit can tell graphs and tokens apart."""
-
-
-def bucket_of(phase: str, shape: Shape) -> Bucket | None:
-    """Return a bucket as the log printed it, None where it is none.
-
-    Old dialects print two numbers: a batch with a length, or with blocks.
-    """
-    if len(shape) == 3:
-        return Bucket(*shape)
-    if len(shape) != 2:
-        return None
-    batch, other = shape
-    return Bucket(batch, 1, other) if phase == DECODE else Bucket(batch, other, 0)
-
-
-def printed_lists(start: Start) -> dict[str, tuple[Bucket, ...]]:
-    """Return the bucket lists by phase, of the phases whose list the log has in full."""
-    lists = {}
-    for phase in (PROMPT, DECODE):
-        known = start.buckets.get(phase)
-        buckets = _buckets(phase, known.value.shapes) if known else ()
-        if buckets:
-            lists[phase] = buckets
-    return lists
-
-
-def _buckets(phase: str, shapes: Sequence[Shape]) -> tuple[Bucket, ...]:
-    """Return the buckets of a list, none where one of its shapes is none."""
-    buckets = [bucket_of(phase, shape) for shape in shapes]
-    whole = tuple(bucket for bucket in buckets if bucket is not None)
-    return whole if len(whole) == len(shapes) else ()
 
 
 def observations_of(
@@ -85,7 +55,7 @@ def _of_phase(
 ) -> tuple[Observation, ...]:
     used = start.graphs_used.get(phase)
     cut = start.captured_shapes.get(phase)
-    captured = listed if cut is None else _buckets(phase, cut)
+    captured = listed if cut is None else buckets_of(phase, cut)
     total = None
     if used is not None and captured:
         total = observe(phase, captured, used.value)

@@ -37,12 +37,11 @@ from hpuwatch.advise.figures import (
     reserve_of,
     tokens_per_block,
 )
-from hpuwatch.advise.shortage import DEFAULT_RATIO, Shortage, shortage_of
+from hpuwatch.advise.shortage import Shortage, shortage_of
 from hpuwatch.gaudi.memory import blocks_won, ratio_holding
+from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.state.model import Known, Start
 from hpuwatch.units import format_bytes
-
-VARIABLE = "VLLM_GRAPH_RESERVED_MEM"
 
 _SMALLEST_RATIO, _LARGEST_RATIO = 0.01, 0.9
 _WORTH_RATIO = 0.02
@@ -174,8 +173,8 @@ def _of_the_reserve(start: Start, short: Shortage, code: str) -> Proposal | None
         return None
     default = (
         "the runtime's own default"
-        if short.budget_ratio == DEFAULT_RATIO
-        else f"the runtime's own {DEFAULT_RATIO} and an allowance for activations"
+        if short.budget_ratio == short.default_ratio
+        else f"the runtime's own {short.default_ratio:g} and an allowance for activations"
     )
     why = (
         f"With {default}, {format_bytes(short.budget_ratio * short.usable_bytes)} stay for "
@@ -196,7 +195,7 @@ def _of_the_reserve(start: Start, short: Shortage, code: str) -> Proposal | None
             f"{start.kv.fitting_len.value}."
         )
     return Proposal(
-        env={VARIABLE: _decimals(short.budget_ratio)},
+        env={RESERVE: _decimals(short.budget_ratio)},
         flags=flags,
         expected=expected,
         answers=code,
@@ -239,7 +238,7 @@ def _changed(
         return None
     margin, kept = _margin(reserve, new_reserve)
     return Proposal(
-        env={VARIABLE: _decimals(ratio)},
+        env={RESERVE: _decimals(ratio)},
         expected=_expected(start, reserve, new_reserve, won),
         margin=margin,
         kept=kept,

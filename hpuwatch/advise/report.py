@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from hpuwatch.advise.bucketing import release
 from hpuwatch.advise.causes import described
 from hpuwatch.advise.document import (
     BucketsPart,
@@ -31,9 +30,11 @@ from hpuwatch.advise.document import (
 from hpuwatch.advise.figures import block_size_of, has_traffic, tightest
 from hpuwatch.advise.finding import Finding
 from hpuwatch.advise.findings import findings_of
-from hpuwatch.advise.proposal import VARIABLE, Proposal, propose
+from hpuwatch.advise.proposal import Proposal, propose
+from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
+from hpuwatch.state.configured import release
 from hpuwatch.state.model import (
     DECODE,
     MULTIMODAL,
@@ -41,7 +42,7 @@ from hpuwatch.state.model import (
     Known,
     Start,
     State,
-    T,
+    value_of,
 )
 from hpuwatch.units import Amount
 
@@ -61,17 +62,19 @@ def build_report(states: Sequence[tuple[str, State]]) -> Report:
 
 def _of_file(file: str, state: State) -> StartReport:
     *earlier, last = [
-        _of_start(file, number, start)
-        for number, start in enumerate(state.starts, start=1)
+        _of_start(
+            SourcePart(file=file, start=number, broken_events=state.broken), start
+        )
+        for number, start in enumerate(state.starts, start=state.past.starts + 1)
     ]
     return last.model_copy(update={"earlier": earlier})
 
 
-def _of_start(file: str, number: int, start: Start) -> StartReport:
+def _of_start(source: SourcePart, start: Start) -> StartReport:
     findings = findings_of(start)
     proposal = propose(start)
     return StartReport(
-        source=SourcePart(file=file, start=number),
+        source=source,
         origin="simulated" if start.server.simulated else "measured",
         headline=_headline(start, findings, proposal),
         server=_server(start),
@@ -82,7 +85,7 @@ def _of_start(file: str, number: int, start: Start) -> StartReport:
         warmup=_warmup(start),
         traffic=_traffic(start),
         faults=_faults(start),
-        findings=[_finding(file, each) for each in findings],
+        findings=[_finding(source.file, each) for each in findings],
         proposal=_proposal(proposal),
     )
 
@@ -100,20 +103,16 @@ def _headline(
     why = f"{about.title.removesuffix('.')}. {about.why}"
     if proposal is None:
         return Headline(do=about.cure or "Change nothing.", why=why)
-    if VARIABLE not in proposal.env:
+    if RESERVE not in proposal.env:
         return Headline(do=f"Set {' '.join(proposal.flags)}.", why=why)
     found = tightest(start)
     ratio = found[1].reserve_ratio if found else None
     now = f" (now {ratio.value:g})" if ratio else ""
     then = "start again" if start.phase is Phase.FAILED else "run real load"
-    value = proposal.env[VARIABLE]
+    value = proposal.env[RESERVE]
     flags = f" and {' '.join(proposal.flags)}" if proposal.flags else ""
-    do = f"Set {VARIABLE}={value}{now}{flags} as a first step, then {then}."
+    do = f"Set {RESERVE}={value}{now}{flags} as a first step, then {then}."
     return Headline(do=do, why=why)
-
-
-def _value(known: Known[T] | None) -> T | None:
-    return known.value if known else None
 
 
 def _bytes(known: Known[Amount] | None) -> int | None:
@@ -129,18 +128,18 @@ def model_name(text: str) -> str:
 def _server(start: Start) -> ServerPart:
     server = start.server
     found = release(server)
-    model = _value(server.model)
+    model = value_of(server.model)
     return ServerPart(
         release=found.name if found else None,
         assumed_like=found.assumed_like if found else None,
-        version=_value(server.version),
-        build=_value(server.build),
-        engine=_value(server.engine),
+        version=value_of(server.version),
+        build=value_of(server.build),
+        engine=value_of(server.engine),
         model=model_name(model) if model else None,
-        card=_value(server.card),
-        tp=_value(server.tensor_parallel),
-        bridge_mode=_value(server.bridge_mode),
-        max_model_len=_value(server.max_model_len),
+        card=value_of(server.card),
+        tp=value_of(server.tensor_parallel),
+        bridge_mode=value_of(server.bridge_mode),
+        max_model_len=value_of(server.max_model_len),
         phase=start.phase.value,
     )
 
@@ -155,8 +154,8 @@ def _memory(start: Start) -> MemoryPart:
         rank=rank,
         ranks=len(start.memory),
         profile_seconds=memory.profile_seconds,
-        utilisation=_value(memory.utilisation),
-        reserve_ratio=_value(memory.reserve_ratio),
+        utilisation=value_of(memory.utilisation),
+        reserve_ratio=value_of(memory.reserve_ratio),
         printed={name: amount.printed for name, amount in amounts.items()},
         **{name: amount.bytes for name, amount in amounts.items()},
     )
@@ -167,7 +166,7 @@ def _kv(start: Start) -> KvPart:
     if kv.blocks is None and kv.tokens is None:
         return KvPart()
     size, known = block_size_of(start)
-    blocks, tokens = _value(kv.blocks), _value(kv.tokens)
+    blocks, tokens = value_of(kv.blocks), value_of(kv.tokens)
     if tokens is None and blocks is not None:
         tokens = blocks * size
     return KvPart(
@@ -176,8 +175,8 @@ def _kv(start: Start) -> KvPart:
         block_size=size,
         block_size_assumed=known == "assumed",
         block_size_from=known,
-        cpu_blocks=_value(kv.cpu_blocks),
-        max_concurrency=_value(kv.max_concurrency),
+        cpu_blocks=value_of(kv.cpu_blocks),
+        max_concurrency=value_of(kv.max_concurrency),
     )
 
 
@@ -213,13 +212,13 @@ def _warmup(start: Start) -> WarmupPart:
         total += planned
         done += planned if finished else (progress.done if progress else 0)
     return WarmupPart(
-        seconds=_value(warmup.seconds),
+        seconds=value_of(warmup.seconds),
         skipped=warmup.skipped is not None,
         finished=finished,
         done=done,
         total=total,
         allocated_bytes=_bytes(warmup.allocated),
-        init_seconds=_value(warmup.init_seconds),
+        init_seconds=value_of(warmup.init_seconds),
         sampler_seconds=warmup.sampler_seconds,
         defragmenter_seconds=warmup.defragmenter_seconds,
         phase_seconds=dict(warmup.phase_seconds),
@@ -229,16 +228,16 @@ def _warmup(start: Start) -> WarmupPart:
 
 def _traffic(start: Start) -> TrafficPart:
     traffic = start.traffic
-    peak = _value(traffic.kv_use_peak)
+    peak = value_of(traffic.kv_use_peak)
     return TrafficPart(
         busy_lines=traffic.busy_lines,
         kv_use_peak_percent=None if peak is None else round(100 * peak, 1),
-        running_peak=_value(traffic.running_peak),
-        waiting_peak=_value(traffic.waiting_peak),
+        running_peak=value_of(traffic.running_peak),
+        waiting_peak=value_of(traffic.waiting_peak),
         preemptions=traffic.preemptions,
         preemptions_printed=traffic.preemptions_printed,
-        prompt_tokens_per_second_peak=_value(traffic.prompt_tokens_per_second_peak),
-        generation_tokens_per_second_peak=_value(
+        prompt_tokens_per_second_peak=value_of(traffic.prompt_tokens_per_second_peak),
+        generation_tokens_per_second_peak=value_of(
             traffic.generation_tokens_per_second_peak
         ),
         shown=has_traffic(start),

@@ -14,13 +14,13 @@ from hpuwatch.advise.figures import (
 )
 from hpuwatch.advise.finding import INFO, Sighting
 from hpuwatch.advise.proposal import (
-    VARIABLE,
     incomplete_phases,
     is_short,
     is_worth_a_look,
     propose,
 )
 from hpuwatch.gaudi.cards import card_of_memory
+from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.records import Line
 from hpuwatch.state.model import DECODE, PROMPT, Start, Traffic
 from hpuwatch.units import format_bytes
@@ -158,8 +158,8 @@ def short(start: Start) -> Sighting | None:
 
 def _cure_of_short(start: Start) -> str:
     proposal = propose(start)
-    if proposal is not None and VARIABLE in proposal.env:
-        return f"Raise {VARIABLE} as proposed, or warm fewer buckets."
+    if proposal is not None and RESERVE in proposal.env:
+        return f"Raise {RESERVE} as proposed, or warm fewer buckets."
     return (
         "Warm fewer buckets, or raise --gpu-memory-utilization: a reserve that large would "
         "leave no room for a KV cache."

@@ -19,11 +19,13 @@ from hpuwatch.advise.figures import (
     tightest,
     tokens_per_block,
 )
-from hpuwatch.state.model import Start
+from hpuwatch.gaudi.memory import split
+from hpuwatch.gaudi.planning import RESERVE, ratio_of
+from hpuwatch.gaudi.releases import NEWEST
+from hpuwatch.gaudi.spans import point_of
+from hpuwatch.state.configured import release
+from hpuwatch.state.model import Start, value_of
 from hpuwatch.units import format_bytes
-
-DEFAULT_RATIO = 0.1
-"""VLLM_GRAPH_RESERVED_MEM where nobody sets it (fork 1.19 and later, plugin)."""
 
 UNUSUAL_RATIO = 0.5
 """A reserve above this share of the usable memory is the first suspect."""
@@ -44,6 +46,7 @@ class Shortage:
         wanted_bytes: what one request of ``wanted_len`` needs, None if nothing tells.
         wanted_len: the longest request that the server accepts, in tokens.
         budget_ratio: a reserve that still is sane for graphs, as a share.
+        default_ratio: VLLM_GRAPH_RESERVED_MEM of this release where nobody sets it.
         spent_bytes: what else comes off the usable memory (the dummy block).
     """
 
@@ -54,13 +57,14 @@ class Shortage:
     wanted_bytes: int | None
     wanted_len: int | None
     budget_ratio: float
+    default_ratio: float
     spent_bytes: int
 
     @property
     def cache_at_budget_bytes(self) -> int:
         """Return the KV cache with a reserve of the budget."""
-        kept = (1 - self.budget_ratio) * self.usable_bytes
-        return round(kept) - self.spent_bytes
+        parts = split(self.usable_bytes, 1, self.budget_ratio, self.spent_bytes)
+        return parts.kv_cache_bytes
 
     @property
     def reserve_is_unusual(self) -> bool:
@@ -89,12 +93,11 @@ class Shortage:
 
     def reserve_in_words(self) -> str:
         """Say what the reserve takes, without a full stop."""
-        said = (
+        return (
             f"the graph reserve takes {format_bytes(self.reserve_bytes)} of the "
             f"{format_bytes(self.usable_bytes)} usable "
-            f"(VLLM_GRAPH_RESERVED_MEM={self.ratio:g}"
+            f"({RESERVE}={self.ratio:g})"
         )
-        return f"{said})"
 
 
 def shortage_of(start: Start) -> Shortage | None:
@@ -111,7 +114,9 @@ def shortage_of(start: Start) -> Shortage | None:
         return None
     outside = max(0, free.value.bytes - usable.value.bytes)
     allowance = free.value.bytes * ACTIVATION_SHARE * activations_unmeasured(start)
-    budget = DEFAULT_RATIO + max(0, allowance - outside) / usable.value.bytes
+    known = release(start.server)
+    default = ratio_of(None, point_of(known.name if known else NEWEST))
+    budget = default + max(0, allowance - outside) / usable.value.bytes
     wanted_bytes, wanted_len = _wanted(start)
     return Shortage(
         usable_bytes=usable.value.bytes,
@@ -121,6 +126,7 @@ def shortage_of(start: Start) -> Shortage | None:
         wanted_bytes=wanted_bytes,
         wanted_len=wanted_len,
         budget_ratio=ceil(round(budget * 1000, 6)) / 1000,
+        default_ratio=default,
         spent_bytes=memory.dummy_block.value.bytes if memory.dummy_block else 0,
     )
 
@@ -128,8 +134,7 @@ def shortage_of(start: Start) -> Shortage | None:
 def _wanted(start: Start) -> tuple[int | None, int | None]:
     """Return bytes and tokens of the longest request, as printed or by the block's size."""
     kv = start.kv
-    known = kv.wanted_len or start.server.max_model_len
-    longest = known.value if known else None
+    longest = value_of(kv.wanted_len or start.server.max_model_len)
     if kv.wanted is not None:
         return kv.wanted.value.bytes, longest
     block = kv_block_bytes(start)

@@ -20,7 +20,8 @@ from hpuwatch.advise.document import (
     TrafficPart,
 )
 from hpuwatch.advise.envheader import EnvHeader
-from hpuwatch.units import format_bytes, parse_amount
+from hpuwatch.gaudi.planning import RESERVE
+from hpuwatch.units import counted, format_bytes, parse_amount
 
 _TAG = re.compile(r"<[^<>\s`]+>")
 
@@ -44,7 +45,7 @@ _BRIDGE_MODES = {
 }
 _BLOCK_SIZE_FROM = {
     "derived": " (derived from the bucket ranges)",
-    "assumed": " (assumed: the default on HPU)",
+    "assumed": " (assumed: usual on HPU)",
 }
 _DIGITS = 4
 _LONGEST_QUOTE = 300
@@ -141,6 +142,14 @@ def _heading(each: StartReport) -> Iterator[str]:
     yield f"{_name(each.source.file)}: {_server(each)}"
     if each.origin == "simulated":
         yield SIMULATED
+    if broken := each.source.broken_events:
+        yield (
+            f"{counted(broken, 'event')} of this log could not be taken in: that is a "
+            "fault of hpuwatch, please report it"
+        )
+    if each.earlier and (gone := each.earlier[0].source.start - 1):
+        starts = counted(gone, "earlier start")
+        yield f"{starts} in this log were read, but are not kept"
     for earlier in each.earlier:
         yield (
             f"earlier start {earlier.source.start} in this log ended "
@@ -204,7 +213,7 @@ def _ledger(each: StartReport) -> list[tuple[str, str, str]]:
     notes = {
         "profile_run": _seconds(memory.profile_seconds),
         "usable": _setting("gpu_memory_utilization", memory.utilisation),
-        "reserve": _setting("VLLM_GRAPH_RESERVED_MEM", memory.reserve_ratio),
+        "reserve": _setting(RESERVE, memory.reserve_ratio),
     }
     rows = [
         (words, _rounded(memory.printed[name]), notes.get(name, ""))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hpuwatch.advise.bucketing import (
-    FILE,
     Ranges,
     flags_of,
     ranges_of,
     variable_of,
 )
 from hpuwatch.advise.finding import INFO, Sighting
+from hpuwatch.gaudi.resolve import FILE_VARIABLE
 from hpuwatch.state.model import DECODE, PROMPT, Miss, Shape, Start
 from hpuwatch.state.serving import NOT_PREPARED
 
@@ -79,7 +79,7 @@ def _cure_above(ranges: Ranges) -> str:
     """Say how the largest decode buckets go, by what the server's strategy heeds."""
     name = variable_of(DECODE, 2)
     if ranges.strategy == "file":
-        return f"Take them out of the bucket file ({FILE}) if requests share little."
+        return f"Take them out of the bucket file ({FILE_VARIABLE}) if requests share little."
     if ranges.strategy is None:
         return (
             f"If requests share little: under linear buckets lower {name}; under "
@@ -95,7 +95,9 @@ def _cure_above(ranges: Ranges) -> str:
     if ranges.switch:
         cure += f" Or set {ranges.switch}, which heeds {name}"
         cure += (
-            f", or list the buckets in a file ({FILE})." if ranges.reads_file else "."
+            f", or list the buckets in a file ({FILE_VARIABLE})."
+            if ranges.reads_file
+            else "."
         )
     return cure
 
@@ -204,7 +206,7 @@ def _cure(start: Start, axes: Sequence[_Axis]) -> str:
         )
     ranges = ranges_of(start)
     if ranges.strategy == "file":
-        return f"Add the shapes to the bucket file ({FILE}), or limit the requests."
+        return f"Add the shapes to the bucket file ({FILE_VARIABLE}), or limit the requests."
     acting = _distinct(ranges.variable(*axis) for axis in axes)
     vain = _distinct(variable_of(*axis) for axis in axes if not ranges.variable(*axis))
     cure = f"Raise {' and '.join(acting)}, or limit the requests." if acting else ""
@@ -226,7 +228,7 @@ def _without(ranges: Ranges, axes: Sequence[_Axis], vain: Sequence[str]) -> str:
     if ranges.switch:
         ways.append(f"set {ranges.switch} and raise {names}")
     if ranges.reads_file:
-        ways.append(f"list the shapes in a bucket file ({FILE})")
+        ways.append(f"list the shapes in a bucket file ({FILE_VARIABLE})")
     ways.append("limit the requests")
     said = ", or ".join(ways)
     return (

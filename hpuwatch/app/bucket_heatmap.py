@@ -1,10 +1,10 @@
 """The buckets of a configuration as a picture.
 
-Prompts stand by query and context, decodes by batch and blocks.  A cell is a shape of one prompt, or of a decode; its colour is the share of its bucket that
-is padding.  A red cell has no bucket: its graph compiles while a request waits.  A white
-one can't come.  Dots are
-the buckets.  matplotlib comes with the extra ``tune``; it is imported only where a picture is
-drawn, and without pyplot, so no display is needed.
+Prompts stand by query and context, decodes by batch and blocks.  A cell is a shape of one
+prompt, or of a decode; its colour is the share of its bucket that is padding.  A red cell
+has no bucket: its graph compiles while a request waits.  A white one can't come, by
+``gaudi.coverage``.  Dots are the buckets.  matplotlib comes with the extra ``tune``; it is
+imported only where a picture is drawn, and without pyplot, so no display is needed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hpuwatch.app.buckets import Answer
+from hpuwatch.app.buckets import Answer, padding
 from hpuwatch.errors import ExtraMissing, ResourceError, UsageError
-from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
+from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, BucketSettings
+from hpuwatch.gaudi.coverage import reach, widest
 from hpuwatch.gaudi.lookuptable import look_up_all
 
 FORMS = (".png", ".svg")
@@ -84,22 +85,19 @@ def padding_map(found: Answer, phase: str) -> Map:
     buckets = look_up_all(found.prepared, phase, shapes)
     shares: list[float | None] = []
     for shape, bucket in zip(shapes, buckets, strict=True):
-        holds = bucket in known and bucket.context >= shape.context
-        share = _padding(phase, shape, bucket) if holds else math.inf
-        shares.append(share if _can_come(found, phase, shape) else None)
+        share = padding(phase, shape, bucket) if bucket in known else None
+        share = math.inf if share is None else share
+        shares.append(share if _can_come(found.settings, phase, shape) else None)
     width = len(across)
     rows = (tuple(shares[n : n + width]) for n in range(0, len(shares), width))
     return Map(phase, across, up, tuple(rows))
 
 
 def _grid(found: Answer, phase: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    settings = found.settings
-    if phase == PROMPT:
-        longest = min(settings.max_num_batched_tokens, settings.max_model_len)
-        deepest = max(1, -(-settings.max_model_len // settings.block_size))
-        return _steps(1, longest), _steps(0, deepest)
-    own = settings.max_num_seqs * settings.for_decode.blocks_per_sequence
-    return _steps(1, settings.max_num_seqs), _steps(1, min(own, settings.num_blocks))
+    settings, is_prompt = found.settings, phase == PROMPT
+    most = widest(settings, phase)
+    deepest = reach(settings, phase, 1 if is_prompt else most)
+    return _steps(1, most), _steps(0 if is_prompt else 1, max(1, deepest))
 
 
 def _steps(first: int, last: int) -> tuple[int, ...]:
@@ -114,21 +112,11 @@ def _shape(phase: str, across: int, up: int) -> Bucket:
     return Bucket(1, across, up) if phase == PROMPT else Bucket(across, 1, up)
 
 
-def _can_come(found: Answer, phase: str, shape: Bucket) -> bool:
-    settings = found.settings
+def _can_come(settings: BucketSettings, phase: str, shape: Bucket) -> bool:
     if phase == PROMPT:
-        before = max(0, (shape.context - 1) * settings.block_size + 1)
-        begun = before if shape.context else 0
-        return shape.query + begun <= settings.max_model_len
-    own = shape.batch * settings.for_decode.blocks_per_sequence
+        return shape.context <= reach(settings, phase, shape.query)
     least = 1 if settings.contiguous_pa else shape.batch
-    return least <= shape.context and (settings.contiguous_pa or shape.context <= own)
-
-
-def _padding(phase: str, shape: Bucket, bucket: Bucket) -> float:
-    if phase == DECODE:
-        return 1 - shape.context / bucket.context if bucket.context else 0.0
-    return 1 - shape.query / (bucket.batch * bucket.query)
+    return least <= shape.context <= reach(settings, phase, shape.batch)
 
 
 def describe(found: Answer, maps: Sequence[Map]) -> str:

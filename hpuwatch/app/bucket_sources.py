@@ -8,31 +8,34 @@ are laid over it in turn: vLLM's own configuration file, env files, our environm
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hpuwatch.advise.lint.words import of_file, of_mapping
-from hpuwatch.app.server_inputs import config_of
+from hpuwatch.advise.baseline import plan_of
+from hpuwatch.advise.lint.configuration import Setting
+from hpuwatch.advise.lint.words import of_command, of_file, of_mapping
+from hpuwatch.app.server_inputs import (
+    change_of,
+    changes_of_variables,
+    config_of,
+    is_file,
+    read_text,
+)
 from hpuwatch.errors import ConfigError, InputError, MissingFileError, UsageError
 from hpuwatch.gaudi.bucketlines import looks_like_a_bucket
-from hpuwatch.gaudi.model import DECODE, PROMPT, Bucket
+from hpuwatch.gaudi.dialects import dialect_of
+from hpuwatch.gaudi.model import Bucket
 from hpuwatch.gaudi.planning import KNOWN_FLAGS, Change, Plan, applied
 from hpuwatch.gaudi.releases import NEWEST, release_of
-from hpuwatch.gaudi.resolve import Flags
+from hpuwatch.gaudi.resolve import FILE_VARIABLE, MAX_NUM_SEQS, Flags
 from hpuwatch.gaudi.variables import flag_number
-from hpuwatch.state.configured import (
-    configured,
-    differences,
-    printed_buckets,
-    release_text,
-)
+from hpuwatch.state.configured import configured, differences, printed_lists
 from hpuwatch.state.model import Start
 
 SCHEMA = "hpuwatch.buckets/1"
 
-_UNKNOWN = 0  # stands for a size that has no default, until something tells it
+UNKNOWN = 0  # stands for a size that has no default, until something tells it
 _SPECULATION = "--speculative-config"
 _DRAFTS = "--num-speculative-tokens"
 _LEFT_TO_VLLM = frozenset({"auto", "-1", "None"})  # it finds the value when it starts
@@ -78,7 +81,7 @@ class Told:
     @property
     def sized(self) -> bool:
         """Whether everything is known that has no default."""
-        return _UNKNOWN not in {
+        return UNKNOWN not in {
             self.plan.flags.max_model_len,
             self.plan.flags.num_blocks,
         }
@@ -94,7 +97,7 @@ class Told:
             ("--max-model-len", flags.max_model_len),
             ("--num-blocks", flags.num_blocks),
         ):
-            if size == _UNKNOWN:
+            if size == UNKNOWN:
                 raise UsageError(
                     f"nothing tells {name}: give it, or a log that prints it"
                 )
@@ -103,10 +106,10 @@ class Told:
 
 def _nothing() -> Flags:
     return Flags(
-        max_num_seqs=256,
-        max_num_batched_tokens=_UNKNOWN,
-        max_model_len=_UNKNOWN,
-        num_blocks=_UNKNOWN,
+        max_num_seqs=MAX_NUM_SEQS,
+        max_num_batched_tokens=UNKNOWN,
+        max_model_len=UNKNOWN,
+        num_blocks=UNKNOWN,
     )
 
 
@@ -125,25 +128,17 @@ def of_path(path: str) -> Told:
 
 
 def _of_log(path: str) -> Told:
-    from hpuwatch.app.report import state_of
-    from hpuwatch.app.rules import shipped_rules
+    from hpuwatch.app.report import starts_of
 
-    start = state_of(path, shipped_rules()).current
-    known = configured(start) if start else None
-    if start is None or known is None:
+    start = starts_of(path)[-1]
+    known = configured(start)
+    if known is None:
         raise InputError(
             f"{path} doesn't tell a version, the model's length and KV blocks: give a "
             "log from the server's start on, or options"
         )
-    plan = Plan(
-        release_text(start.server) or NEWEST,
-        known.flags,
-        known.env,
-        token_budget=known.flags.max_num_batched_tokens,
-    )
-    lists = {phase: printed_buckets(start, phase) for phase in (PROMPT, DECODE)}
-    shown = {phase: buckets for phase, buckets in lists.items() if buckets}
-    return Told(plan, shown, tuple(_log_notes(start, known.assumed)), stands_alone=True)
+    notes = tuple(_log_notes(start, known.assumed))
+    return Told(plan_of(start, known), printed_lists(start), notes, stands_alone=True)
 
 
 def _log_notes(start: Start, assumed: Sequence[str]) -> Iterable[str]:
@@ -164,7 +159,7 @@ def _log_notes(start: Start, assumed: Sequence[str]) -> Iterable[str]:
 
 def _of_document(path: str) -> Told:
     try:
-        document = json.loads(_text(path))
+        document = json.loads(read_text(path))
         lists = {
             phase: tuple(Bucket(*map(int, each)) for each in buckets)
             for phase, buckets in document["buckets"].items()
@@ -197,10 +192,10 @@ def of_operand(text: str, base: Told) -> Told:
         UsageError: it is none of these.
         MissingFileError: a file can't be read.
     """
-    if text == "-" or Path(text).is_file():
+    if text == "-" or is_file(text):
         return _of_file(text, base)
     if "=" in text:
-        return base.changed(_words(text))
+        return base.changed(change_of(each, "setting") for each in text.split(","))
     try:
         release_of(text)
     except ConfigError:
@@ -217,55 +212,13 @@ def _of_file(path: str, base: Told) -> Told:
     if lines and looks_like_a_bucket(lines[0]):
         return base.changed(bucket_file=read_bucket_file(path))
     if lines and of_file(lines[0], path):
-        return base.changed(changes_of_env_file(path))
+        return base.changed(changes_of_variables((), [path]))
     return of_path(path)
 
 
 def _statements(text: str) -> list[str]:
     stripped = (line.strip() for line in text.splitlines())
     return [line for line in stripped if line and not line.startswith("#")]
-
-
-def _words(text: str) -> list[Change]:
-    changes = []
-    for word in text.split(","):
-        name, sign, value = word.partition("=")
-        if not sign or not name:
-            raise UsageError(f"{word!r} in {text!r} is not NAME=VALUE")
-        flag = f"--{name.lstrip('-').replace('_', '-')}"
-        changes.append(Change(name if name.isupper() else flag, value))
-    return changes
-
-
-def changes_of_env(given: Sequence[str], *, inherit: bool) -> list[Change]:
-    """Return the variables given as KEY=VALUE, behind our own where ``inherit`` says so.
-
-    Raises:
-        UsageError: a text holds no ``=``.
-    """
-    changes = []
-    if inherit:
-        changes += [
-            Change(name, value)
-            for name, value in os.environ.items()
-            if name.startswith(("VLLM_", "PT_HPU_"))
-        ]
-    for text in given:
-        name, sign, value = text.partition("=")
-        if not sign or not name:
-            raise UsageError(f"--env {text!r} is not KEY=VALUE")
-        changes.append(Change(name, value))
-    return changes
-
-
-def changes_of_env_file(path: str) -> list[Change]:
-    """Return the variables of an env file, as a shell, docker or systemd reads it.
-
-    Raises:
-        MissingFileError: it can't be read.
-    """
-    settings = of_file(_text(path), path)
-    return [Change(name, each.value) for name, each in settings.items()]
 
 
 def changes_of_config(path: str) -> list[Change]:
@@ -276,15 +229,36 @@ def changes_of_config(path: str) -> list[Change]:
         InputError: it is no YAML, or no mapping.
     """
     document = config_of(Path(path))
-    settings = of_mapping(document, path)
+    speculation = document.get(_SPECULATION[2:], document.get("speculative_config"))
+    return _of_flags(of_mapping(document, path), path, speculation)
+
+
+def changes_of_command(words: Sequence[str]) -> list[Change]:
+    """Return the variables of a command line, and its flags that decide shapes.
+
+    Raises:
+        UsageError: the script of a shell can't be read.
+        MissingFileError, InputError: as :func:`changes_of_config`, of its ``--config``.
+    """
+    found = of_command(words)
+    changes = changes_of_config(found["--config"].value) if "--config" in found else []
+    for name, each in found.items():
+        if not name.startswith("-"):
+            changes.append(Change(name, each.value or None))
+    speculation = found[_SPECULATION].value if _SPECULATION in found else None
+    return changes + _of_flags(found, "the command line", speculation)
+
+
+def _of_flags(
+    settings: Mapping[str, Setting], where: str, speculation: object
+) -> list[Change]:
     changes = [
         Change(name, _plain_number(each.value))
         for name, each in settings.items()
         if name in KNOWN_FLAGS and each.value not in _LEFT_TO_VLLM
     ]
     if _SPECULATION in settings:
-        value = document.get(_SPECULATION[2:], document.get("speculative_config"))
-        changes.append(Change(_DRAFTS, _drafts(path, value)))
+        changes.append(Change(_DRAFTS, _drafts(where, speculation)))
     return changes
 
 
@@ -304,31 +278,40 @@ def _drafts(path: str, value: object) -> str:
         ) from None
 
 
+def with_file(plan: Plan) -> Plan:
+    """Read the bucket file that the plan names, where its release reads one.
+
+    Raises:
+        MissingFileError: it can't be read.
+    """
+    path = plan.env.get(FILE_VARIABLE)
+    reads = "file" in dialect_of(plan.release.dialect).strategies
+    if not path or not reads or plan.flags.bucket_file is not None:
+        return plan
+    return replace(plan, flags=replace(plan.flags, bucket_file=read_bucket_file(path)))
+
+
 def read_bucket_file(path: str) -> str:
     """Return the text of a bucket file.
 
     Raises:
         MissingFileError: it can't be read.
+        InputError: it is no text.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingFileError(
-            f"The bucket file {path} can't be read ({error}); name one that exists."
+        return read_text(path)
+    except (MissingFileError, InputError) as error:
+        raise type(error)(
+            f"the bucket file {error}; it holds lines such as (1, 128, 0)"
         ) from None
 
 
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingFileError(f"{path} can't be read ({error})") from None
-
-
 def _head(path: str) -> str:
-    """Return the beginning of a file, by which its kind is told."""
+    """Return the beginning of a file, by which its kind is told; of a pipe, nothing."""
+    if not is_file(path):
+        return ""  # whoever reads it says what it is instead
     try:
         with Path(path).open("rb") as file:
             return file.read(64 * 1024).decode("utf-8", "replace")
     except OSError as error:
-        raise MissingFileError(f"{path} can't be read ({error})") from None
+        raise MissingFileError(f"{path} can't be read ({error.strerror})") from None

@@ -7,15 +7,16 @@ the answer becomes a document (``hpuwatch.buckets/1``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from hpuwatch.app.bucket_sources import SCHEMA, Told, read_bucket_file
+from hpuwatch.app.bucket_sources import SCHEMA, Told, with_file
 from hpuwatch.errors import UsageError
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, BucketSettings, generate
+from hpuwatch.gaudi.caution import UNBUCKETED, UNWARMED, cold, vain
+from hpuwatch.gaudi.coverage import left_blocks, own_blocks
 from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.fingerprint import fingerprint
 from hpuwatch.gaudi.grammar import PairDialect
-from hpuwatch.gaudi.heeded import unheeded
 from hpuwatch.gaudi.lookup import (
     Prepared,
     decode_shape,
@@ -23,9 +24,10 @@ from hpuwatch.gaudi.lookup import (
     prepare,
     warmed_prompts,
 )
+from hpuwatch.gaudi.predict import buckets_on
+from hpuwatch.gaudi.refusal import bad_values
 from hpuwatch.gaudi.releases import Release
-from hpuwatch.gaudi.resolve import FILE_VARIABLE, Flags
-from hpuwatch.gaudi.variables import is_true
+from hpuwatch.gaudi.resolve import Flags
 from hpuwatch.gaudi.warmuptime import skips_warmup
 
 
@@ -64,14 +66,13 @@ def answer(told: Told) -> Answer:
         MissingFileError: the bucket file can't be read.
     """
     plan, blocks = told.plan, told.blocks()
-    both = set(told.lists) == {PROMPT, DECODE}
-    if plan.flags.bucket_file is None and plan.env.get(FILE_VARIABLE) and not both:
-        text = read_bucket_file(plan.env[FILE_VARIABLE])
-        plan = replace(plan, flags=replace(plan.flags, bucket_file=text))
+    if set(told.lists) != {PROMPT, DECODE}:
+        plan = with_file(plan)
     settings = plan.shapes(blocks)
     prepared = _prepared(settings, told.lists)
-    warmed = frozenset() if skips_warmup(settings) else warmed_prompts(prepared)
-    notes = (*told.notes, *_notes(plan.release, plan.flags, prepared, warmed))
+    warmed = frozenset(() if skips_warmup(settings) else warmed_prompts(prepared))
+    ends = (remark.text for remark in bad_values(plan))
+    notes = (*told.notes, *ends, *_notes(plan.release, plan.flags, prepared, warmed))
     return Answer(plan.release, prepared, warmed, frozenset(told.lists), notes)
 
 
@@ -91,15 +92,15 @@ def _notes(
     release: Release, flags: Flags, prepared: Prepared, warmed: frozenset[Bucket]
 ) -> list[str]:
     settings = prepared.settings
-    notes = []
-    if release.assumed_like:
-        notes.append(f"assumed like {release.assumed_like}; nobody has compared them")
-    if ignored := unheeded(settings):
-        notes.append(f"set without effect here: {', '.join(ignored)}")
-    if not is_true(settings.env.get("VLLM_ENABLE_BUCKETING", "true")):
-        notes.append("VLLM_ENABLE_BUCKETING is off: shapes run as they come")
-    if not warmed:
-        notes.append("VLLM_SKIP_WARMUP is on: no bucket is warmed up")
+    left_cold = len(set(prepared.prompt) - warmed) if warmed else 0
+    clauses = (
+        release.assumption,
+        vain(settings),
+        None if buckets_on(settings) else UNBUCKETED,
+        UNWARMED if skips_warmup(settings) else None,
+        cold(settings, left_cold),
+    )
+    notes = [clause for clause in clauses if clause]
     dialect = dialect_of(settings.dialect)
     if dialect.paged_rule == "caching" and flags.prefix_caching is None:
         with_or_without = "with" if settings.prefix_caching else "without"
@@ -112,20 +113,7 @@ def _notes(
             f"{release.name} has no --max-num-prefill-seqs; the batch of a prefill is "
             f"{settings.max_num_prefill_seqs}"
         )
-    cold = len(set(prepared.prompt) - warmed)
-    if warmed and cold:
-        notes.append(f"{cold} prompt buckets stay cold: {_why_cold(settings)}")
     return notes
-
-
-def _why_cold(settings: BucketSettings) -> str:
-    longer = (
-        "query and context together exceed max_model_len, and warm-up runs them with less "
-        "context"
-    )
-    if settings.max_num_prefill_seqs == 1:
-        return longer
-    return f"{longer}, or several prompts have context, and such prompts run one by one"
 
 
 def counts(found: Answer) -> dict[str, object]:
@@ -167,6 +155,25 @@ def lists(found: Answer) -> dict[str, object]:
     return {**counts(found), "buckets": buckets}
 
 
+def holds(bucket: Bucket, shape: Bucket) -> bool:
+    """Tell whether a bucket is at least as large as a shape on each axis."""
+    return all(has >= wants for has, wants in zip(bucket, shape, strict=True))
+
+
+def padding(phase: str, shape: Bucket, bucket: Bucket) -> float | None:
+    """Return the share of a shape's bucket that holds nothing: rows times blocks or tokens.
+
+    None where the bucket doesn't hold the shape.
+    """
+    if not holds(bucket, shape):
+        return None
+    if phase == DECODE:
+        wide, used = bucket.context, shape.context
+    else:
+        wide, used = bucket.batch * bucket.query, shape.batch * shape.query
+    return max(0.0, 1 - used / wide) if wide else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Explained:
     """What becomes of one shape.
@@ -188,24 +195,12 @@ class Explained:
     @property
     def holds(self) -> bool:
         """Whether the bucket is at least as large as the shape on each axis."""
-        return all(
-            has >= wants for has, wants in zip(self.bucket, self.wanted, strict=True)
-        )
+        return holds(self.bucket, self.wanted)
 
     @property
     def padding(self) -> float | None:
-        """The share of the bucket that holds nothing: rows times blocks or tokens.
-
-        None where the bucket doesn't hold the shape.
-        """
-        if not self.holds:
-            return None
-        if self.phase == DECODE:
-            wide, used = self.bucket.context, self.wanted.context
-        else:
-            rows, used_rows = self.bucket.batch, self.wanted.batch
-            wide, used = rows * self.bucket.query, used_rows * self.wanted.query
-        return max(0.0, 1 - used / wide) if wide else 0.0
+        """The share of the bucket that holds nothing, see :func:`padding`."""
+        return padding(self.phase, self.wanted, self.bucket)
 
     def document(self) -> dict[str, object]:
         """Return it as the value of ``shape`` in the document of ``explain``."""
@@ -273,13 +268,14 @@ def _exceeded(
     limit only where the bucket ends at it.  Contiguous attention counts up to the last
     block in use, whoever has those before it.
     """
-    size, longest = settings.block_size, settings.max_model_len
     if phase == DECODE:
-        own_blocks = wanted.batch * settings.for_decode.blocks_per_sequence
-        too_long = not settings.contiguous_pa and wanted.context > own_blocks
+        own = own_blocks(settings, wanted.batch)
+        too_long = not settings.contiguous_pa and wanted.context > own
     else:
-        before = max(0, (wanted.context - 1) * size + 1)  # the last block may be begun
-        too_long = wanted.query + before > longest
+        too_long = (
+            wanted.query > settings.max_model_len
+            or wanted.context > left_blocks(settings, wanted.query)
+        )
     beyond = {
         "max_num_seqs": wanted.batch > settings.max_num_seqs,
         "max_num_batched_tokens": wanted.query > settings.max_num_batched_tokens,

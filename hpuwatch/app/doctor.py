@@ -269,8 +269,9 @@ def recipe_cache(config: str | None, mounts: Sequence[tuple[Path, str]]) -> Chec
             WARNING,
             f"{path} is on {kind}: keep it on a local disk, locks fail there",
         )
-    if path.exists() and not os.access(path, os.W_OK):
-        return Check(name, WARNING, f"{path} is not writable: recipes are not kept")
+    trouble = _unusable(path)
+    if trouble:
+        return Check(name, WARNING, f"{path} {trouble}")
     if rest and rest[0].lower() in {"true", "1"}:
         return Check(
             name,
@@ -283,6 +284,16 @@ def recipe_cache(config: str | None, mounts: Sequence[tuple[Path, str]]) -> Chec
         )
     state = "exists" if path.exists() else "will be made"
     return Check(name, OK, f"{path} on {kind} ({state})")
+
+
+def _unusable(path: Path) -> str:
+    """Say why nothing can be kept in a folder; empty where it can be."""
+    try:
+        if path.exists() and not os.access(path, os.W_OK):
+            return "is not writable: recipes are not kept"
+    except OSError as error:
+        return f"can't be a folder ({error.strerror})"
+    return ""
 
 
 def _port(name: str, listen: str) -> Check:

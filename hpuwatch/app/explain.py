@@ -18,6 +18,7 @@ from hpuwatch.advise.lint.kinds import LINT_KINDS
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.errors import UsageError
 from hpuwatch.gaudi.knobs import KNOBS, named
+from hpuwatch.gaudi.terms import CAUTIONS, FIGURES, REFUSALS
 from hpuwatch.life.machine import TRANSITIONS
 from hpuwatch.life.phases import Phase
 from hpuwatch.loop.reason import PHASE_WORDS
@@ -27,6 +28,12 @@ from hpuwatch.parse.rules import FAULT, Rule
 
 _NEAREST = 3
 _LIKE = 0.5  # how alike a name must be to be offered
+_WORDS = {
+    "refusal of predict": REFUSALS,
+    "caution of predict": CAUTIONS,
+    "word": FIGURES,
+}
+"""What each table of sentences by name holds."""
 
 
 class Meaning(BaseModel):
@@ -56,6 +63,10 @@ def explain(name: str, rules_path: Path | None = None) -> Explanation:
         UsageError: no table knows it; the nearest names are told.
         ConfigError: the rules can't be read.
     """
+    if not name.strip():
+        raise UsageError(
+            "explain needs a name: an event, fault, finding, knob or metric"
+        )
     rules = shipped_rules(rules_path).rules
     meanings = [*_found(name, rules)] or [*_found(name.replace("-", "_"), rules)]
     if meanings:
@@ -65,7 +76,7 @@ def explain(name: str, rules_path: Path | None = None) -> Explanation:
     near = [by_letters[letters] for letters in found]
     hint = f": did you mean {', '.join(near)}?" if near else ""
     raise UsageError(
-        f"{name!r} is no event, fault, finding, knob, metric or phase{hint}"
+        f"{name!r} is no event, fault, finding, knob, metric, word or phase{hint}"
     )
 
 
@@ -76,6 +87,9 @@ def _found(name: str, rules: tuple[Rule, ...]) -> Iterator[Meaning]:
     yield from _knob(name)
     yield from _metric(name)
     yield from _phase(name)
+    for kind, words in _WORDS.items():
+        if name in words:
+            yield Meaning(kind=kind, text=words[name])
 
 
 def _names(rules: tuple[Rule, ...]) -> list[str]:
@@ -89,6 +103,7 @@ def _names(rules: tuple[Rule, ...]) -> list[str]:
             *KNOBS,
             *(metric.name for metric in METRICS),
             *(phase.value for phase in Phase),
+            *(name for words in _WORDS.values() for name in words),
         }
     )
 
@@ -156,7 +171,8 @@ def _finding(name: str) -> Iterator[Meaning]:
 
 
 def _knob(name: str) -> Iterator[Meaning]:
-    knob = named(name) or named(name.upper())
+    as_flag = f"--{name.lower().replace('_', '-')}"
+    knob = named(name) or named(name.upper()) or KNOBS.get(as_flag)
     if knob is not None:
         facts = {
             "belongs to": "" if knob.name == name else knob.name,

@@ -7,9 +7,8 @@ line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from hpuwatch.advise.envheader import EnvHeader
 from hpuwatch.advise.lint.configuration import (
@@ -19,7 +18,13 @@ from hpuwatch.advise.lint.configuration import (
 )
 from hpuwatch.advise.lint.kinds import lint
 from hpuwatch.advise.lint.remark import LintFinding
-from hpuwatch.advise.lint.words import MODEL, of_command, of_log, of_mapping
+from hpuwatch.advise.lint.words import (
+    MODEL,
+    env_files_of,
+    of_command,
+    of_log,
+    of_mapping,
+)
 from hpuwatch.app.server_inputs import (
     View,
     bucket_file_of,
@@ -27,20 +32,24 @@ from hpuwatch.app.server_inputs import (
     given_variables,
     inherited,
     log_and_command,
+    overlaid,
     recipe_cache_trouble,
 )
-from hpuwatch.errors import InputError, UsageError
+from hpuwatch.errors import UsageError
+from hpuwatch.gaudi.basis import Printed
+from hpuwatch.gaudi.cards import card_called
 from hpuwatch.gaudi.knobs import named
 from hpuwatch.gaudi.releases import NEWEST, release_of
+from hpuwatch.gaudi.variables import flag_number
 from hpuwatch.gaudi.warmuptime import WarmupLaw, learn
-from hpuwatch.parse.mask import mask
+from hpuwatch.parse.mask import mask, mask_value
+from hpuwatch.state.model import Start, value_of
 from hpuwatch.tune.study import fingerprint
-
-if TYPE_CHECKING:
-    from hpuwatch.state.model import Start
 
 SCHEMA = "hpuwatch.lint/1"
 
+_LOOKED_AT = frozenset({MODEL, "--config", "--host", "--api-key"})
+"""Flags that are no knobs, and that something is told of all the same."""
 _WARM_GROUPS = ("memory", "buckets", "attention", "graphs", "warm-up")
 """Knobs that may make a warm-up longer or shorter."""
 
@@ -90,21 +99,13 @@ class Verdict:
         }
 
 
-def masked(setting: Setting) -> str:
-    """Return the value of a setting without a secret."""
-    told = mask(f"{setting.name}={setting.value}")
-    if mask(f"{setting.name} {setting.value}") != f"{setting.name} {setting.value}":
-        return "***"
-    return told.partition("=")[2]
-
-
 def _plain(found: LintFinding) -> dict[str, object]:
     about = found.remark.about
     return {
         "code": found.code,
         "severity": found.severity,
         "knob": about.name,
-        "value": masked(about),
+        "value": mask_value(about.name, about.value),
         "where": about.where,
         "happens": mask(found.remark.happens),
         "do": mask(found.remark.cure),
@@ -122,21 +123,21 @@ def judge(order: Order, environ: Mapping[str, str]) -> Verdict:
         UsageError: there is nothing to look at, or an option makes no sense.
         MissingFileError: a log, an env file or a configuration file can't be opened.
         InputError: a log is not of a server on Gaudi, or a configuration file is no mapping.
-        ConfigError: the release is unknown.
+        ConfigError: the release or the card is unknown.
     """
+    from hpuwatch.app.report import starts_of
+
+    if order.card is not None:
+        card_called(order.card)
     log, command = log_and_command(order.words)
-    start = None if log is None else _last_start(log)
+    start = None if log is None else starts_of(log)[-1]
     printed = {} if start is None or log is None else of_log(start, log)
     settings = dict(printed)
     if order.inherit:
         settings |= inherited(environ)
     header, given = given_variables(order.env)
-    settings |= given
-    on_line = of_command(command)
-    if "--config" in on_line:
-        path = order.view.find(on_line["--config"].value)
-        settings |= of_mapping(config_of(path), str(path))
-    settings |= on_line
+    settings = overlaid(settings, given)
+    settings |= _on_command_line(command, order.view)
     if not settings and header is None:
         raise UsageError(
             "there is nothing to look at: give a log, --env, --inherit, or -- and the "
@@ -153,7 +154,8 @@ def judge(order: Order, environ: Mapping[str, str]) -> Verdict:
             order, start, log, is_changed=_warms_otherwise(printed, settings)
         ),
         law=_law(start),
-        num_blocks=order.num_blocks or _blocks(start),
+        num_blocks=order.num_blocks or _override(settings) or _blocks(start),
+        printed=_printed(start) if order.num_blocks is None else None,
         mamba_chunk_size=order.mamba_chunk_size,
         header=header,
         server=_server(
@@ -165,17 +167,18 @@ def judge(order: Order, environ: Mapping[str, str]) -> Verdict:
         ),
     )
     found = lint(configuration)
-    return Verdict(configuration, found, tuple(_notes(configuration, note)))
+    told = {each.remark.about.name for each in found}
+    notes = (*_notes(configuration, note), *_passed_over(command, told))
+    return Verdict(configuration, found, notes)
 
 
-def _last_start(log: str) -> Start:
-    from hpuwatch.app.report import state_of
-    from hpuwatch.app.rules import shipped_rules
-
-    start = state_of(log, shipped_rules()).current
-    if start is None:
-        raise InputError(f"{log} holds no start of a server")
-    return start
+def _on_command_line(command: Sequence[str], view: View) -> dict[str, Setting]:
+    """Return the flags of a command, over those of the file that its ``--config`` names."""
+    flags = of_command(command)
+    if "--config" not in flags:
+        return flags
+    path = view.find(flags["--config"].value)
+    return of_mapping(config_of(path), str(path)) | flags
 
 
 def _release(
@@ -191,7 +194,7 @@ def _release(
         return printed, f"the log says {printed}"
     if header is not None and header.release is not None:
         return header.release, f"the env file says {header.release}"
-    return NEWEST, f"taken for {NEWEST}: --release names another"
+    return NEWEST, f"no release is known, so {NEWEST} is taken: --release says which"
 
 
 def _warmup(
@@ -228,8 +231,21 @@ def _law(start: Start | None) -> WarmupLaw:
     return learn([timed] if timed else [])
 
 
+def _override(settings: Mapping[str, Setting]) -> int | None:
+    setting = settings.get("--num-gpu-blocks-override")
+    blocks = flag_number(setting.value) if setting else None
+    return blocks if blocks is not None and blocks > 0 else None
+
+
+def _printed(start: Start | None) -> Printed | None:
+    from hpuwatch.advise.baseline import baseline_of
+
+    found = baseline_of([start]) if start else None
+    return found.basis.printed if found else None
+
+
 def _blocks(start: Start | None) -> int | None:
-    return start.kv.blocks.value if start and start.kv.blocks else None
+    return value_of(start.kv.blocks) if start else None
 
 
 def _server(
@@ -244,7 +260,7 @@ def _server(
     from hpuwatch.app.doctor import installed_release
     from hpuwatch.state.configured import release_text
 
-    card = start.server.card.value if start and start.server.card else None
+    card = value_of(start.server.card) if start else None
     release = order.release or (release_text(start.server) if start else None)
     if release is None and wants_release:
         release = installed_release()
@@ -259,11 +275,28 @@ def _server(
     )
 
 
+def _passed_over(command: Sequence[str], told: Collection[str]) -> Iterator[str]:
+    """Say what of the command was not looked at; ``told`` has findings."""
+    unknown = [
+        name
+        for name in of_command(command)
+        if name not in told and not _is_looked_at(name)
+    ]
+    if unknown:
+        yield f"not looked at: {', '.join(unknown)} (hpuwatch has no table of such flags)"
+    for path in env_files_of(command):
+        yield f"not read: {path}, which the command names: say --env-file {path}"
+
+
+def _is_looked_at(name: str) -> bool:
+    return not name.startswith("-") or name in _LOOKED_AT or named(name) is not None
+
+
 def _notes(found: Configuration, about_release: str) -> list[str]:
     release = release_of(found.release_text)
     notes = [about_release] if about_release else []
-    if release.assumed_like:
-        notes.append(f"assumed like {release.assumed_like}; nobody has compared them")
+    if release.assumption:
+        notes.append(release.assumption)
     wanted = found.header.known() if found.header else {}
     untold = [name for name in wanted if name not in found.server.known()]
     if untold:

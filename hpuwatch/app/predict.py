@@ -13,25 +13,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpuwatch.advise.baseline import Baseline, baseline_of
-from hpuwatch.advise.figures import ACTIVATION_SHARE
-from hpuwatch.errors import InputError, MissingFileError, UsageError
+from hpuwatch.advise.envheader import EnvHeader
+from hpuwatch.advise.figures import ACTIVATION_SHARE, tightest
+from hpuwatch.advise.graphmemory import warmup_use_of
+from hpuwatch.advise.lint.origin import disagreements
+from hpuwatch.app.bucket_sources import UNKNOWN, Told, with_file
+from hpuwatch.app.server_inputs import read_text
+from hpuwatch.errors import ConfigError, InputError, UsageError
 from hpuwatch.gaudi.basis import Basis, Device, Printed
 from hpuwatch.gaudi.buckets import Bucket, find
 from hpuwatch.gaudi.cards import card_called
 from hpuwatch.gaudi.caution import cautions
-from hpuwatch.gaudi.dialects import dialect_of
-from hpuwatch.gaudi.estimate import Estimate
-from hpuwatch.gaudi.graphlaw import prior
+from hpuwatch.gaudi.estimate import Estimate, exactly
+from hpuwatch.gaudi.graphlaw import WarmupUse, prior
+from hpuwatch.gaudi.memory import free_after_load
 from hpuwatch.gaudi.modelshape import ModelShape, read_model
 from hpuwatch.gaudi.planning import Change, Plan, applied
 from hpuwatch.gaudi.predict import Forecast, predict
 from hpuwatch.gaudi.refusal import Remark, refusals
-from hpuwatch.gaudi.releases import NEWEST
 from hpuwatch.gaudi.repair import repair
-from hpuwatch.gaudi.resolve import FILE_VARIABLE, Flags
-from hpuwatch.state.model import Start
+from hpuwatch.gaudi.search import SearchCutError
+from hpuwatch.state.model import Start, value_of
 
-_UNKNOWN = 0
 _WEIGHTS_MORE = 1.05
 """Printed weights were up to so many times the estimate (see docs/memory.md)."""
 
@@ -49,6 +52,7 @@ class Order:
         card: ``gaudi2`` or ``gaudi3``.
         num_blocks: KV blocks, where neither a log nor a model tells them.
         length_tokens: the length of a usual request.
+        header: for which server the env files were made, None where they don't say.
     """
 
     logs: Sequence[str] = ()
@@ -59,6 +63,7 @@ class Order:
     card: str | None = None
     num_blocks: int | None = None
     length_tokens: int | None = None
+    header: EnvHeader | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +90,15 @@ class Prediction:
         proposed: None where a log was given and no change.
         repaired: the nearest plan that works, where the one asked about doesn't.
         repairs: what it changes; None where no setting helps, or none is needed.
+        cut: why the search for it came to no end, None where it did.
         length_tokens: the usual length, and ``length_from``: ``given`` or ``traffic``.
         assumed: sizes that the log doesn't print.
         starts: how many starts taught the laws.
+        weights: bytes of the weights on one card, None where nothing tells.
+        passed_over: how many starts of the logs were of another model or card.
         simulated: the log says that its server is.
         broke: what broke the running server, None where nothing did.
+        warmup_use: what the running server's warm-up took, where its log tells.
     """
 
     basis: Basis
@@ -100,12 +109,16 @@ class Prediction:
     proposed: Side | None = None
     repaired: Side | None = None
     repairs: tuple[Change, ...] | None = None
+    cut: str | None = None
     length_tokens: int | None = None
     length_from: str | None = None
     assumed: tuple[str, ...] = ()
     starts: int = 0
+    weights: Estimate | None = None
+    passed_over: int = 0
     simulated: bool = False
     broke: str | None = None
+    warmup_use: WarmupUse | None = None
 
     @property
     def asked(self) -> Side:
@@ -123,19 +136,22 @@ def answer(order: Order) -> Prediction:
         UsageError: nothing tells the model's length or the KV blocks.
         InputError: a log tells too little, or the model's file is no JSON.
         MissingFileError: a file can't be read.
-        ConfigError: a setting or the release is unknown, or nothing can be predicted.
+        ConfigError: a setting or the release is unknown, nothing can be predicted, or an
+            env file was made for another server.
     """
     if order.logs:
-        if order.model is not None or order.num_blocks is not None:
+        if (order.model, order.card, order.num_blocks) != (None, None, None):
             raise UsageError(
-                "--model and --num-blocks stand in for a log: give one or the other"
+                "--model, --card and --num-blocks stand in for a log: give one or the other"
             )
         return _beside_a_log(order)
     return _with_repair(_from_nothing(order), ())
 
 
 def _beside_a_log(order: Order) -> Prediction:
-    starts = _starts(order.logs)
+    from hpuwatch.app.report import starts_of
+
+    starts = [start for path in order.logs for start in starts_of(path)]
     newest = starts[-1]
     found = baseline_of(starts, order.current)
     if found is None:
@@ -143,16 +159,27 @@ def _beside_a_log(order: Order) -> Prediction:
             f"{order.logs[-1]} doesn't tell a version, the model's length and KV blocks: "
             "give a log from the server's start on, or --model and --card"
         )
+    plan = found.plan
     if order.release is not None:
-        found = _under(found, order.release)
+        plan = replace(plan, release_text=order.release)
+    found = _under(found, with_file(plan))
     server, changes = newest.server, order.changes
-    proposed = _with_file(applied(found.plan, changes)) if changes else None
+    _check_origin(
+        order.header,
+        EnvHeader(
+            release=plan.release_text,
+            card=value_of(server.card),
+            model=value_of(server.model),
+            tp=str(plan.tensor_parallel),
+        ),
+    )
+    proposed = with_file(applied(found.plan, changes)) if changes else None
     given = order.length_tokens
     told = Prediction(
         found.basis,
         source=order.logs[-1],
-        model=server.model.value if server.model else None,
-        card=server.card.value if server.card else None,
+        model=value_of(server.model),
+        card=value_of(server.card),
         current=_side(predict(found.plan, found.basis), found.basis, found.misses),
         proposed=_side(predict(proposed, found.basis), found.basis, found.misses)
         if proposed
@@ -161,28 +188,19 @@ def _beside_a_log(order: Order) -> Prediction:
         length_from="given" if given else "traffic" if found.observed_tokens else None,
         assumed=found.assumed,
         starts=found.starts,
+        weights=_printed_weights(newest),
+        passed_over=len(starts) - found.starts,
         simulated=server.simulated,
         broke=found.broke,
+        warmup_use=warmup_use_of(newest),
     )
     return _with_repair(told, found.misses)
 
 
-def _under(found: Baseline, release: str) -> Baseline:
-    plan = replace(found.plan, release_text=release)
+def _under(found: Baseline, plan: Plan) -> Baseline:
     printed = found.basis.printed
     again: Printed | None = replace(printed, plan=plan) if printed else None
     return replace(found, plan=plan, basis=replace(found.basis, printed=again))
-
-
-def _starts(paths: Sequence[str]) -> list[Start]:
-    from hpuwatch.app.report import state_of
-    from hpuwatch.app.rules import shipped_rules
-
-    rules = shipped_rules()
-    starts = [start for path in paths for start in state_of(path, rules).starts]
-    if not starts:
-        raise InputError(f"{paths[-1]} holds no start of a server")
-    return starts
 
 
 def _from_nothing(order: Order) -> Prediction:
@@ -190,14 +208,19 @@ def _from_nothing(order: Order) -> Prediction:
     if order.current:
         raise UsageError("--current tells more of a running server: give its log")
     model = None if order.model is None else read_model(_config(order.model))
-    plan = applied(
-        Plan(order.release or NEWEST, Flags(256, _UNKNOWN, _UNKNOWN, _UNKNOWN)),
-        order.changes,
-    )
-    if plan.flags.max_model_len == _UNKNOWN:
+    bare = Told().plan
+    named = replace(bare, release_text=order.release or bare.release_text)
+    plan = applied(named, order.changes)
+    if plan.flags.max_model_len == UNKNOWN:
         if model is None:
             raise UsageError("nothing tells --max-model-len: give it, a log or --model")
         plan = applied(plan, (Change("--max-model-len", str(model.max_position)),))
+    _check_origin(
+        order.header,
+        EnvHeader(
+            release=plan.release_text, card=order.card, tp=str(plan.tensor_parallel)
+        ),
+    )
     basis = Basis(
         device=_device(model, order.card, plan.tensor_parallel),
         blocks=order.num_blocks,
@@ -210,14 +233,28 @@ def _from_nothing(order: Order) -> Prediction:
         raise UsageError(
             "nothing tells the KV blocks: give a log, --model and --card, or --num-blocks"
         )
+    weights = _weights(model, plan.tensor_parallel) if model else None
     return Prediction(
         basis,
         model=model.name if model else None,
+        weights=weights,
         card=order.card,
-        proposed=_side(predict(_with_file(plan), basis), basis, ()),
+        proposed=_side(predict(with_file(plan), basis), basis, ()),
         length_tokens=order.length_tokens,
         length_from="given" if order.length_tokens else None,
     )
+
+
+def _check_origin(header: EnvHeader | None, server: EnvHeader) -> None:
+    """Refuse env files that were made for another server, as far as both are known.
+
+    Raises:
+        ConfigError: they were.
+    """
+    wrong = () if header is None else disagreements(header, server)
+    told = " ".join(said for _, _, said in wrong)
+    if told:
+        raise ConfigError(f"{told} Don't use this env file here: tune on this server.")
 
 
 def _config(path: str) -> Mapping[str, object]:
@@ -225,10 +262,8 @@ def _config(path: str) -> Mapping[str, object]:
     if file.is_dir():
         file /= "config.json"
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MissingFileError(f"--model {file} can't be read ({error})") from None
-    except ValueError as error:
+        document = json.loads(read_text(file, "utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"--model {file} is no JSON ({error})") from None
     if not isinstance(document, dict):
         raise InputError(f"--model {file} is no config.json of a model")
@@ -242,22 +277,23 @@ def _device(model: ModelShape | None, card: str | None, tp: int) -> Device | Non
     total = card_called(card).total_bytes
     if model is None:
         raise UsageError("--card tells nothing without --model")
-    weights = model.weight_bytes(tp)
-    free = total - weights
+    weights = _weights(model, tp)
+    free = free_after_load(total, round(weights.value))
     allowance = round(ACTIVATION_SHARE * max(0, free))
-    low = total - weights * _WEIGHTS_MORE - allowance  # a profile run may take as much
+    low = total - weights.high - allowance  # a profile run may take as much
     return Device(Estimate(free, low, free, "prior"), allowance, model)
 
 
-def _with_file(plan: Plan) -> Plan:
-    """Read the bucket file that the plan names, where its release reads one."""
-    from hpuwatch.app.bucket_sources import read_bucket_file
+def _weights(model: ModelShape, tp: int) -> Estimate:
+    """Return the bytes of the weights on one card, by estimate."""
+    found = model.weight_bytes(tp)
+    return Estimate(found, found, found * _WEIGHTS_MORE, "prior")
 
-    path = plan.env.get(FILE_VARIABLE)
-    reads = "file" in dialect_of(plan.release.dialect).strategies
-    if not path or not reads or plan.flags.bucket_file is not None:
-        return plan
-    return replace(plan, flags=replace(plan.flags, bucket_file=read_bucket_file(path)))
+
+def _printed_weights(start: Start) -> Estimate | None:
+    found = tightest(start)
+    weights = found[1].weights if found else None
+    return exactly(weights.value.bytes) if weights else None
 
 
 def _side(
@@ -278,7 +314,10 @@ def _side(
 def _with_repair(told: Prediction, misses: Sequence[tuple[str, Bucket]]) -> Prediction:
     if not told.asked.refusals:
         return told
-    found = repair(told.asked.forecast, told.basis)
+    try:
+        found = repair(told.asked.forecast, told.basis)
+    except SearchCutError as error:
+        return replace(told, cut=str(error))
     if found is None:
         return told
     side = _side(found.forecast, told.basis, misses)

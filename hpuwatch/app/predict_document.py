@@ -14,7 +14,7 @@ from hpuwatch.gaudi.memory import concurrency, tokens_of
 from hpuwatch.gaudi.predict import Forecast
 from hpuwatch.gaudi.refusal import Remark
 from hpuwatch.gaudi.warmuptime import total
-from hpuwatch.parse.mask import mask
+from hpuwatch.parse.mask import mask, mask_value
 
 SCHEMA = "hpuwatch.predict/1"
 _SHOWN_MISSES = 20
@@ -28,11 +28,16 @@ def document(told: Prediction) -> dict[str, object]:
         "source": told.source,
         "simulated": told.simulated,
         "starts": told.starts,
+        "starts_passed_over": told.passed_over,
         "broke": told.broke and mask(told.broke),
         "model": told.model,
         "card": told.card,
+        "weights_bytes": _estimate(told.weights),
+        "free_bytes": _estimate(told.basis.device.free if told.basis.device else None),
         "assumed": list(told.assumed),
+        "warmup_use": told.warmup_use and asdict(told.warmup_use),
         "current": told.current and _side(told, told.current, before),
+        "repair_cut": told.cut,
         "proposed": told.proposed and _side(told, told.proposed, before),
         "repaired": told.repaired
         and {
@@ -50,7 +55,7 @@ def _side(told: Prediction, side: Side, before: Lists) -> dict[str, object]:
         "refusals": [_remark(each) for each in side.refusals],
         "cautions": [_remark(each) for each in side.cautions],
         "buckets": {phase: _buckets(found, before, phase) for phase in (PROMPT, DECODE)}
-        if found.broken is None
+        if found.broken is None and found.holds
         else None,
         "kv": _cache(found),
         "concurrency": _concurrency(told, found),
@@ -92,12 +97,8 @@ def _configuration(found: Forecast) -> dict[str, object]:
         "tensor_parallel_size": plan.tensor_parallel,
         "gpu_memory_utilization": plan.utilisation,
         "graph_reserved_mem": plan.reserve_ratio,
-        "env": {name: _masked(name, value) for name, value in plan.env.items()},
+        "env": {name: mask_value(name, value) for name, value in plan.env.items()},
     }
-
-
-def _masked(name: str, value: str) -> str:
-    return mask(f"{name}={value}").partition("=")[2]
 
 
 def _remark(remark: Remark) -> dict[str, object]:
@@ -159,6 +160,7 @@ def _memory(found: Forecast) -> dict[str, object] | None:
         "reserve_bytes": parts.reserve_bytes,
         "kv_cache_bytes": parts.kv_cache_bytes,
         "margin_bytes": parts.margin_bytes,
+        "kv_scale_bytes": found.scale_bytes,
         "graphs": _estimate(found.graph_bytes),
         "need": room and _estimate(room.need),
         "room_bytes": room and room.room_bytes,

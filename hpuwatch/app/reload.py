@@ -122,7 +122,18 @@ class LiveRules:
                         break
                     self._changed.clear()
                     self._changed.wait(_SETTLE_SECONDS)
-                self.look()
+                self._look_again()
+
+    def _look_again(self) -> None:
+        """Look, and go on whatever came of it: the next file may be good."""
+        try:
+            self.look()
+        except Exception as error:  # noqa: BLE001  nobody would ever load rules again
+            self._failures += 1
+            self._tell(
+                f"the log rules can't be loaded: {type(error).__name__}: {error}"
+            )
+            self._tell("the log rules that were in force stay so")
 
     def _note(self, paths: set[str]) -> None:
         ours = str(self._path)

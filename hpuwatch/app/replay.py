@@ -25,6 +25,7 @@ from hpuwatch.parse.rules import RuleSet
 from hpuwatch.records import Line
 from hpuwatch.runtime.announce import say
 from hpuwatch.source.files import read_lines
+from hpuwatch.source.opening import opened
 from hpuwatch.state.snapshot import Snapshot
 from hpuwatch.state.times import Chronology
 from hpuwatch.web.server import Web
@@ -106,6 +107,8 @@ class Replay:
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._order)
+        if self._log != "-":
+            opened(self._log, lambda: Path(self._log).open("rb")).close()  # noqa: SIM115  it is closed
         web = Web(listen, lambda: self._latest)
         web.start()
         try:

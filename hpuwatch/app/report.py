@@ -15,8 +15,8 @@ from hpuwatch.parse.parser import Parser
 from hpuwatch.parse.rules import RuleSet
 from hpuwatch.records import Line
 from hpuwatch.source.files import read_lines
-from hpuwatch.state.model import State
-from hpuwatch.state.reduce import fold
+from hpuwatch.state.model import Start, State
+from hpuwatch.state.reduce import outlasted
 
 _GAUDI_KINDS = frozenset(
     {
@@ -82,15 +82,28 @@ def state_of(path: str, rules: RuleSet) -> State:
             origin.saw(found)
             events += found
             if len(events) >= _AT_ONCE:
-                state = fold(state, events)
+                state = outlasted(state, events)
                 events.clear()
         origin.heard(line)
     found = parser.close()
     origin.saw(found)
-    state = fold(state, events + found)
+    state = outlasted(state, events + found)
     if not origin.gaudi:
         raise InputError(origin.complaint("standard input" if path == "-" else path))
     return state
+
+
+def starts_of(path: str) -> tuple[Start, ...]:
+    """Return the starts in a log, oldest first, as the shipped rules read them.
+
+    Raises:
+        MissingFileError: the file can't be opened.
+        InputError: the log is not of a server on Gaudi, or holds no start.
+    """
+    starts = state_of(path, shipped_rules()).starts
+    if not starts:
+        raise InputError(f"{path} holds no start of a server")
+    return starts
 
 
 class _Origin:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 from hpuwatch.data import data_dir
 from hpuwatch.errors import ConfigError
-from hpuwatch.parse.rulefile import load_rules
+from hpuwatch.parse.rulefile import Document, load_rules
 from hpuwatch.parse.rules import Rule, RuleSet
+from hpuwatch.units import format_bytes
+
+_MOST_BYTES = 4 << 20  # of a rule file
 
 
 def shipped_rules(extra: Path | None = None) -> RuleSet:
@@ -32,21 +37,40 @@ def own_part(rules: RuleSet, path: Path) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules.rules if rule.where.startswith(files))
 
 
-def rule_documents(path: Path) -> dict[str, str]:
-    """Return the text of every rule file in a folder, or of the one file named.
+def rule_documents(path: Path) -> dict[str, Document]:
+    """Return what every rule file in a folder holds, or the one file named.
 
     Raises:
-        ConfigError: there is none, or one can't be read.
+        ConfigError: there is none.
     """
+    if not path.exists():
+        raise ConfigError(f"there is no rule file or folder {path}")
     files = rule_files(path)
     if not files:
-        raise ConfigError(f"{path} holds no rule file (*.yaml)")
+        raise ConfigError(f"{path} holds no rule file (*.yaml, *.yml)")
+    return {str(file): _content(file) for file in files}
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file, without waiting for whoever writes where it is a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _content(file: Path) -> Document:
     try:
-        return {str(file): file.read_text(encoding="utf-8") for file in files}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"a rule file can't be read: {error}") from error
+        with open(file, "rb", opener=_at_once) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                return OSError("it is no regular file")
+            content = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        return error
+    if len(content) > _MOST_BYTES:
+        return OSError(f"it is larger than {format_bytes(_MOST_BYTES)}")
+    return content
 
 
 def rule_files(path: Path) -> list[Path]:
     """Return the rule files of a folder, or the one file named."""
-    return sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    return sorted([*path.glob("*.yaml"), *path.glob("*.yml")])

@@ -7,7 +7,10 @@ opens a bucket file.
 
 from __future__ import annotations
 
+import codecs
 import os
+import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,15 +18,17 @@ from pathlib import Path, PurePosixPath
 from hpuwatch.advise.envheader import EnvHeader, read_header
 from hpuwatch.advise.lint.configuration import BucketFile, Setting
 from hpuwatch.advise.lint.words import of_file
-from hpuwatch.errors import InputError, MissingFileError
+from hpuwatch.errors import InputError, MissingFileError, UsageError
+from hpuwatch.gaudi.knob import PREFIXES
 from hpuwatch.gaudi.knobs import KNOBS
+from hpuwatch.gaudi.planning import Change
 from hpuwatch.gaudi.resolve import FILE_VARIABLE
 from hpuwatch.gaudi.warmuptime import RECIPES
+from hpuwatch.units import MIB, format_bytes
 
 _ENVIRONMENT = "environment"
 _OPTION = "--env"
-_INHERITED = ("VLLM_", "PT_", "HABANA_", "HPU_", "EXPERIMENTAL_")
-"""What the server's own variables begin with; a misspelt one does too."""
+_MOST_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,14 @@ class View:
         return Path(inside)
 
 
+def is_file(text: str) -> bool:
+    """Tell whether a word names a regular file; one too long for a name doesn't."""
+    try:
+        return Path(text).is_file()
+    except OSError:
+        return False
+
+
 def log_and_command(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """Tell a log from a command: a log is a file that can't be run, or ``-``."""
     if not words:
@@ -54,10 +67,23 @@ def log_and_command(words: Sequence[str]) -> tuple[str | None, list[str]]:
     first = words[0]
     path = Path(first)
     named_like_one = path.suffix in {".log", ".gz", ".txt"}
-    is_one = path.is_file() and not os.access(path, os.X_OK)
+    is_one = is_file(first) and not os.access(path, os.X_OK)
+    # Words are a command where the first can be run, or flags or ``serve`` follow it.
+    runs = any(word.startswith("-") or word == "serve" for word in words[1:])
+    is_one = is_one or not (runs or shutil.which(first))
     if first == "-" or named_like_one or is_one:
         return first, list(words[1:])
     return None, list(words)
+
+
+def logs_and_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Tell any number of logs from the command behind them."""
+    logs: list[str] = []
+    log, rest = log_and_command(words)
+    while log is not None:
+        logs.append(log)
+        log, rest = log_and_command(rest)
+    return logs, rest
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, Setting]:
@@ -65,34 +91,133 @@ def inherited(environ: Mapping[str, str]) -> dict[str, Setting]:
     return {
         name: Setting(name, value, _ENVIRONMENT)
         for name, value in environ.items()
-        if name.startswith(_INHERITED) or name in KNOBS
+        if name.startswith(PREFIXES) or name in KNOBS
     }
 
 
 def given_variables(
-    texts: Sequence[str],
+    texts: Sequence[str], files: Sequence[str] = ()
 ) -> tuple[EnvHeader | None, dict[str, Setting]]:
-    """Read ``NAME=VALUE`` and env files, in their order; the last head counts.
+    """Read env files, then ``NAME=VALUE`` and more env files; the last head counts.
 
     Raises:
-        MissingFileError: a text is neither.
+        MissingFileError: a text is neither, or a file can't be read.
+        InputError: a file is none of text.
     """
-    header, settings = None, {}
+    header: EnvHeader | None = None
+    settings: dict[str, Setting] = {}
+    for path in files:
+        content = read_text(path)
+        header = read_header(content) or header
+        settings |= of_file(content, path)
     for text in texts:
         name, sign, value = text.partition("=")
         if sign and name.isidentifier():
             settings[name] = Setting(name, value, _OPTION)
             continue
         try:
-            content = Path(text).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            content = read_text(text)
+        except MissingFileError as error:
             raise MissingFileError(
-                f"--env {text!r} is neither NAME=VALUE nor an env file that can be read "
-                f"({error})"
+                f"--env {text!r} is neither NAME=VALUE nor an env file: {error}"
             ) from None
         header = read_header(content) or header
         settings |= of_file(content, text)
     return header, settings
+
+
+def overlaid(
+    settings: Mapping[str, Setting], given: Mapping[str, Setting]
+) -> dict[str, Setting]:
+    """Return the settings with variables on top; one that is given empty is unset."""
+    both = {**settings, **given}
+    return {
+        name: each for name, each in both.items() if each.value or name not in given
+    }
+
+
+def changes_of_variables(
+    texts: Sequence[str],
+    files: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> list[Change]:
+    """Return variables as changes: ``environ``'s, then those given; there no value unsets.
+
+    Raises:
+        MissingFileError, InputError: as :func:`given_variables`.
+    """
+    return headed_changes(texts, files, environ)[1]
+
+
+def headed_changes(
+    texts: Sequence[str],
+    files: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> tuple[EnvHeader | None, list[Change]]:
+    """Return the head of the env files, and :func:`changes_of_variables`."""
+    ours = inherited(environ or {})
+    header, given = given_variables(texts, files)
+    return header, [
+        *(Change(each.name, each.value) for each in ours.values()),
+        *(Change(each.name, each.value or None) for each in given.values()),
+    ]
+
+
+def change_of(text: str, said: str) -> Change:
+    """Read ``NAME=VALUE``, where a name that isn't in capitals is a flag; no value unsets.
+
+    Raises:
+        UsageError: it is something else; begins with ``said``.
+    """
+    name, sign, value = text.partition("=")
+    if not sign:
+        name, sign, value = text.strip().partition(" ")
+    name = name.strip()
+    if not sign or not name:
+        raise UsageError(f"{said} {text!r} is not NAME=VALUE")
+    if not name.isupper():
+        name = f"--{name.lstrip('-').replace('_', '-')}"
+    return Change(name, value.strip() or None)
+
+
+def read_text(path: str | Path, encoding: str = "utf-8") -> str:
+    """Return the text of a file.
+
+    Raises:
+        MissingFileError: it can't be read.
+        InputError: it is a folder, no regular file, too large, or no text.
+    """
+    try:
+        return _text_of(path, encoding)
+    except OSError as error:
+        raise MissingFileError(
+            f"{path} can't be read ({error.strerror}): check the name and its permissions"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"{path} {error}") from None
+
+
+def _text_of(path: str | Path, encoding: str = "utf-8") -> str:
+    """Return the text of a file, never waiting for a pipe or reading a device on and on.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it isn't what it should be; says what it is, to be read after its name.
+    """
+    mode = Path(path).stat().st_mode
+    if not stat.S_ISREG(mode):
+        is_folder = stat.S_ISDIR(mode)
+        raise ValueError("is a folder" if is_folder else "is no regular file")
+    with Path(path).open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"is larger than {format_bytes(_MOST_BYTES)}")
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        told = "UTF-16" if utf16 else f"byte {error.start + 1:,}: {error.reason}"
+        raise ValueError(f"is no text in UTF-8 ({told})") from None
 
 
 def config_of(path: Path) -> dict[str, object]:
@@ -100,15 +225,13 @@ def config_of(path: Path) -> dict[str, object]:
 
     Raises:
         MissingFileError: it can't be read.
-        InputError: it is no YAML, or no mapping.
+        InputError: it is no text, no YAML, or no mapping.
     """
     import yaml
 
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingFileError(f"{path} can't be read ({error})") from None
-    except yaml.YAMLError as error:
+        document = yaml.safe_load(read_text(path))
+    except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{path} is no YAML: {error}") from None
     if not isinstance(document, dict):
         raise InputError(f"{path} holds no settings: one NAME: VALUE a line")
@@ -122,11 +245,11 @@ def bucket_file_of(settings: Mapping[str, Setting], view: View) -> BucketFile | 
         return None
     path = view.find(setting.value)
     try:
-        return BucketFile(str(path), path.read_text(encoding="utf-8"))
+        return BucketFile(str(path), _text_of(path))
     except OSError as error:
         return BucketFile(str(path), None, error.strerror or str(error))
-    except UnicodeDecodeError:
-        return BucketFile(str(path), None, "it is no text")
+    except ValueError as error:
+        return BucketFile(str(path), None, f"it {error}")
 
 
 def recipe_cache_trouble(settings: Mapping[str, Setting], view: View) -> str:

@@ -14,8 +14,8 @@ from hpuwatch.load.endpoint import Endpoint
 from hpuwatch.parse.parser import Parser
 from hpuwatch.runtime.instance import Instance
 from hpuwatch.source.files import read_lines
-from hpuwatch.state.model import State
-from hpuwatch.state.reduce import fold
+from hpuwatch.state.model import State, value_of
+from hpuwatch.state.reduce import outlasted
 from hpuwatch.store.study import FILE_NAME, StudyStore
 from hpuwatch.tune.knobs import choose_knobs, strategy_of
 from hpuwatch.tune.study import Study
@@ -120,13 +120,12 @@ def _seconds_of_start(instance: Instance) -> float | None:
     state, parser = State(), Parser(shipped_rules())
     try:
         for line in read_lines(str(instance.spool), parser):
-            state = fold(state, parser.feed(line))
+            state = outlasted(state, parser.feed(line))
     except HpuwatchError:
         # An empty or broken log tells nothing; the plan says "unknown" then.
         return None
     warmup = state.current.warmup if state.current else None
-    known = warmup and (warmup.init_seconds or warmup.seconds)
-    return known.value if known else None
+    return value_of(warmup.init_seconds or warmup.seconds) if warmup else None
 
 
 def duration(seconds: float) -> str:

@@ -3,87 +3,47 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hpuwatch.cli.options import (
+    AttentionBlock,
+    Blocks,
+    BlockSize,
+    BucketFile,
+    Caching,
+    Chunk,
+    ChunkSaid,
+    Config,
+    Contiguous,
+    Drafts,
+    Env,
+    EnvFile,
+    FromEnv,
+    Inherit,
+    ModelLen,
+    Prefills,
+    Release,
+    Seqs,
+    Strategy,
+    Tokens,
+    Unclamped,
+    check_choice,
+)
+
 if TYPE_CHECKING:
     from hpuwatch.app.bucket_sources import Told
+    from hpuwatch.gaudi.planning import Change
 
-Release = Annotated[
-    str | None,
-    typer.Option(
-        help="plugin-0.26, fork-1.22, plugin-head or any version [plugin-0.26]."
-    ),
-]
-Seqs = Annotated[int | None, typer.Option(help="Sequences at a time [256].")]
-ModelLen = Annotated[int | None, typer.Option(help="Longest sequence, in tokens.")]
-Blocks = Annotated[
-    int | None,
-    typer.Option("--num-blocks", help="KV blocks, as the server's log has it."),
-]
-Tokens = Annotated[
-    int | None,
-    typer.Option(help="Tokens of a step [plugin: 2048; fork: the model's length]."),
-]
-BlockSize = Annotated[int | None, typer.Option(help="Tokens of a KV block [128].")]
-Prefills = Annotated[
-    int | None, typer.Option(help="Prompts of a prefill; a flag of the fork.")
-]
-Caching = Annotated[
-    bool | None,
-    typer.Option(
-        "--enable-prefix-caching/--no-enable-prefix-caching",
-        help="Decides before plugin-0.11 only.",
-    ),
-]
-Drafts = Annotated[int | None, typer.Option(help="Tokens of a speculative draft.")]
-Chunk = Annotated[int | None, typer.Option(help="Chunk of a Mamba model.")]
-ChunkSaid = Annotated[
-    bool, typer.Option(help="The chunk stands in the model's configuration.")
-]
-Unclamped = Annotated[
-    bool,
-    typer.Option(help="plugin-head: a hybrid or sliding-window model."),
-]
-AttentionBlock = Annotated[
-    int | None,
-    typer.Option(
-        help="Tokens of an attention block, where a hybrid model has its own."
-    ),
-]
-Strategy = Annotated[
-    str | None, typer.Option(help="exp, lin or pad, whatever the variables say.")
-]
-Contiguous = Annotated[
-    str | None,
-    typer.Option("--contiguous-pa", metavar="on|off", help="Contiguous attention."),
-]
-BucketFile = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Take the buckets from this file.")
-]
-Config = Annotated[
-    str | None,
-    typer.Option("--config", metavar="YAML", help="vLLM's own configuration file."),
-]
-EnvFile = Annotated[
+Words = Annotated[
     list[str] | None,
-    typer.Option("--env-file", metavar="PATH", help="A file of KEY=VALUE lines."),
-]
-Env = Annotated[
-    list[str] | None,
-    typer.Option("--env", metavar="KEY=VALUE", help="A variable of the server."),
-]
-FromEnv = Annotated[
-    bool, typer.Option("--from-env", help="Take VLLM_… and PT_HPU_… from here.")
-]
-
-Log = Annotated[
-    str | None,
     typer.Argument(
-        metavar="[LOG]",
-        help="A log, or a saved list (JSON). What it prints beats prediction.",
+        metavar="[LOG] [-- CMD...]",
+        help="A log, or a saved list (JSON), whose lists beat prediction; a server's command.",
+        show_default=False,
     ),
 ]
 
@@ -108,26 +68,24 @@ def _told(
     config: Config = None,
     env_file: EnvFile = None,
     env: Env = None,
+    inherit: Inherit = False,
     from_env: FromEnv = False,
-    log: Log = None,
+    words: Words = None,
 ) -> Told:
     """Return what the options say, over what a log or a saved list tells."""
     from hpuwatch.app import bucket_sources as sources
-    from hpuwatch.errors import UsageError
+    from hpuwatch.app.server_inputs import log_and_command
     from hpuwatch.gaudi.planning import Change
 
-    if contiguous_pa not in {None, "on", "off"}:
-        raise UsageError(f"--contiguous-pa {contiguous_pa!r} is not on or off")
-    if strategy not in {None, "exp", "lin", "pad"}:
-        raise UsageError(f"--strategy {strategy!r} is not exp, lin or pad")
+    check_choice("--contiguous-pa", contiguous_pa, ("on", "off"))
+    log, command = log_and_command(words or [])
     told = sources.Told() if log is None else sources.of_path(log)
-    changes = [] if config is None else sources.changes_of_config(config)
-    changes += sources.changes_of_env([], inherit=from_env)
-    for path in env_file or []:
-        changes += sources.changes_of_env_file(path)
-    changes += sources.changes_of_env(env or [], inherit=False)
+    changes = _of_files(config, env_file or [], env or [], inherit=inherit or from_env)
+    changes += sources.changes_of_command(command)
     if max_num_batched_tokens is not None:
         changes.append(Change("--max-num-batched-tokens", str(max_num_batched_tokens)))
+    if strategy is not None:
+        changes.append(Change("--strategy", strategy))
     return told.changed(
         changes,
         release,
@@ -142,12 +100,20 @@ def _told(
         mamba_chunk_is_explicit=mamba_chunk_explicit or None,
         skip_decode_block_clamp=skip_decode_block_clamp or None,
         attn_block_size=attn_block_size,
-        strategy=strategy,
         contiguous_pa=None if contiguous_pa is None else contiguous_pa == "on",
-        bucket_file=None
-        if bucket_file is None
-        else sources.read_bucket_file(bucket_file),
+        bucket_file=bucket_file and sources.read_bucket_file(bucket_file),
     )
+
+
+def _of_files(
+    config: str | None, files: Sequence[str], env: Sequence[str], *, inherit: bool
+) -> list[Change]:
+    """Return what files and variables change, the weakest first."""
+    from hpuwatch.app.bucket_sources import changes_of_config
+    from hpuwatch.app.server_inputs import changes_of_variables
+
+    changes = [] if config is None else changes_of_config(config)
+    return changes + changes_of_variables(env, files, os.environ if inherit else None)
 
 
 def configured(
@@ -156,7 +122,7 @@ def configured(
     """Return a decorator that makes a verb of a function, with these options beside its own.
 
     The function's first argument is what the options come to.  With ``takes_log`` its last
-    positional argument is a log, which the options are laid over.
+    positional arguments are a log and a command, which the options are laid over.
     """
 
     def register(tell: Callable[..., None]) -> Callable[..., None]:
@@ -170,7 +136,9 @@ def configured(
             mine = {parameter.name: given.pop(parameter.name) for parameter in own}
             tell(_told(**given), **mine)
 
-        shared = [each for each in options.values() if takes_log or each.name != "log"]
+        shared = [
+            each for each in options.values() if takes_log or each.name != "words"
+        ]
         parameters = [
             parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for parameter in (*own, *shared)

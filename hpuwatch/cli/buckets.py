@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hpuwatch.cli.bucket_options import configured
+from hpuwatch.cli.options import JSON_OR_TEXT, Format, check_choice, fail_at
 
 if TYPE_CHECKING:
     from hpuwatch.app.bucket_compare import Checked, Comparison
@@ -21,7 +23,6 @@ program = typer.Typer(
 _verb = configured(program)
 _verb_of_log = configured(program, takes_log=True)
 
-Format = Annotated[str, typer.Option("--format", help="text or json.")]
 Shape = Annotated[
     str, typer.Argument(help="BATCH,QUERY,CONTEXT; the context in blocks.")
 ]
@@ -40,8 +41,10 @@ Out = Annotated[
     typer.Option("--out", metavar="FILE", help="The picture: FILE.png or FILE.svg."),
 ]
 FailOn = Annotated[
-    str | None, typer.Option(metavar="SEVERITY", help="error or warning: exit with 1.")
+    str | None,
+    typer.Option(help="Exit 1 at this severity or worse: info, warning, error."),
 ]
+_WIDTH = 88
 _SHOWN = 12  # buckets of a difference that are named in a line of text
 
 
@@ -112,19 +115,16 @@ def check(
     fail_on: FailOn = None,
 ) -> None:
     """Say what a release makes of a bucket file."""
+    from hpuwatch.advise.finding import SEVERITIES
     from hpuwatch.app.bucket_compare import check_path
-    from hpuwatch.errors import UsageError
 
-    if fail_on not in {None, "error", "warning"}:
-        raise UsageError(f"--fail-on {fail_on!r} is not error or warning")
+    check_choice("--fail-on", fail_on, SEVERITIES)
     found = check_path(file, told)
     if _is_json(form):
         print(json.dumps(found.document(), indent=2))
     else:
         print(_checked(found))
-    severities = {remark.severity for remark in found.check.remarks}
-    if fail_on in severities or (fail_on and "error" in severities):
-        raise typer.Exit(1)
+    fail_at(fail_on, (remark.severity for remark in found.check.remarks))
 
 
 @_verb_of_log
@@ -141,11 +141,20 @@ def heatmap(told: Told, out: Out) -> None:
     print(draw(answer(told), Path(out)))
 
 
-def _is_json(form: str) -> bool:
-    from hpuwatch.errors import UsageError
+def _row(name: str, text: str) -> str:
+    """Return a line with its name before it, in as many lines as it takes."""
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=f"{name:10}",
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
-    if form not in {"text", "json"}:
-        raise UsageError(f"--format {form!r} is not text or json")
+
+def _is_json(form: str) -> bool:
+    check_choice("--format", form, JSON_OR_TEXT)
     return form == "json"
 
 
@@ -162,7 +171,7 @@ def _summary(found: Answer) -> str:
         ("decode", _buckets(found, "decode")),
         *(("note", note) for note in found.notes),
     ]
-    return "\n".join(f"{name:10}{text}" for name, text in rows)
+    return "\n".join(_row(name, text) for name, text in rows)
 
 
 def _buckets(found: Answer, phase: str) -> str:
@@ -186,14 +195,14 @@ def _explained(told: Explained) -> str:
     if told.exceeds:
         limits = " and ".join(f"{name} ({at})" for name, at in told.exceeds.items())
         rows.append(("limit", f"the shape exceeds {limits}: no such step comes"))
-    return "\n".join(f"{name:10}{text}" for name, text in rows)
+    return "\n".join(_row(name, text) for name, text in rows)
 
 
 def _compared(found: Comparison, before: str, after: str) -> str:
     lines = []
     for sign, name, side in (("A", before, found.before), ("B", after, found.after)):
         lines.append(f"{sign}         {name}: {side.release.name}")
-        lines += [f"note {sign}    {note}" for note in side.notes]
+        lines += [_row(f"note {sign}", note) for note in side.notes]
     for phase, change in found.changes.items():
         total = (
             len(found.before.prepared.of(phase)),
@@ -219,11 +228,13 @@ def _checked(found: Checked) -> str:
         else ""
     )
     lines = [f"release   {found.release.name} (dialect {found.release.dialect}{like})"]
-    if check.starts:
+    if check.prompt is None:
+        lines.append("buckets   unknown: hpuwatch can't tell what becomes of a line")
+    elif check.starts:
         lines.append(f"buckets   {check.prompt} prompt, {check.decode} decode")
     else:
         lines.append("buckets   none: the server does not start with this file")
     for remark in check.remarks:
         place = f"{found.path}:{remark.line}: " if remark.line else ""
-        lines.append(f"{remark.severity:10}{place}{remark.text}")
+        lines.append(_row(remark.severity, f"{place}{remark.text}"))
     return "\n".join(lines)

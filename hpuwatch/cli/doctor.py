@@ -7,8 +7,11 @@ import os
 
 import typer
 
+from hpuwatch.cli.options import JSON_OR_TEXT, Format, check_choice
+
 _MARKS = {"ok": "ok     ", "note": "note   ", "warning": "WARNING", "error": "ERROR  "}
 _ORDER = ["ok", "note", "warning", "error"]
+_STATUS = {"info": "note"}  # --fail-on has the words of the findings
 
 
 def doctor(
@@ -24,21 +27,20 @@ def doctor(
     state_dir: str | None = typer.Option(
         None, "--state-dir", help="The state directory to look at."
     ),
-    form: str = typer.Option("text", "--format", help="text or json."),
+    form: Format = "text",
     fail_on: str | None = typer.Option(
-        None, "--fail-on", help="Exit 1 at this or worse: warning, error."
+        None, "--fail-on", help="Exit 1 at this or worse: info, warning, error."
     ),
 ) -> None:
     """Look at interpreter, runtime, cards, recipe cache, ports and state directory."""
+    from hpuwatch.advise.finding import SEVERITIES
     from hpuwatch.app.doctor import VLLM_ADDRESS, examine
     from hpuwatch.errors import ConfigError, UsageError
     from hpuwatch.listen import parse_listen
     from hpuwatch.settings import load_settings
 
-    if form not in {"text", "json"}:
-        raise UsageError(f"--format {form!r} is not text or json")
-    if fail_on is not None and fail_on not in _ORDER:
-        raise UsageError(f"--fail-on {fail_on!r} is not one of {', '.join(_ORDER)}")
+    check_choice("--format", form, JSON_OR_TEXT)
+    check_choice("--fail-on", fail_on, SEVERITIES)
     settings = load_settings(listen=listen, state_dir=state_dir)
     address = VLLM_ADDRESS if server is None else server
     try:
@@ -50,9 +52,9 @@ def doctor(
         rows = [{"name": c.name, "status": c.status, "text": c.text} for c in checks]
         print(json.dumps({"schema": "hpuwatch.doctor/1", "checks": rows}, indent=2))
     else:
-        width = max(len(check.name) for check in checks)
-        for check in checks:
-            print(f"{_MARKS[check.status]}  {check.name:{width}}  {check.text}")
-    worst = max(_ORDER.index(check.status) for check in checks)
-    if fail_on is not None and worst >= _ORDER.index(fail_on):
+        width = max(len(each.name) for each in checks)
+        for each in checks:
+            print(f"{_MARKS[each.status]}  {each.name:{width}}  {each.text}")
+    worst = max(_ORDER.index(each.status) for each in checks)
+    if fail_on is not None and worst >= _ORDER.index(_STATUS.get(fail_on, fail_on)):
         raise typer.Exit(1)

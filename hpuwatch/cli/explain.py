@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hpuwatch.cli.options import OWN_RULES
+from hpuwatch.cli.options import JSON_OR_TEXT, OWN_RULES, Format, check_choice
 
 if TYPE_CHECKING:
     from hpuwatch.app.explain import Meaning
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 def explain(
     name: str = typer.Argument(
-        ..., metavar="NAME", help="An event, fault, finding, knob, metric or phase."
+        ...,
+        metavar="NAME",
+        help="An event, fault, finding, knob, metric, phase, or a word of predict.",
     ),
     rules: Path | None = OWN_RULES,
-    form: str = typer.Option("text", "--format", help="text or json."),
+    form: Format = "text",
 ) -> None:
     """Say what a name means: where it comes from, its values, what belongs to it."""
     from hpuwatch.app.explain import explain as look_up
-    from hpuwatch.errors import UsageError
 
-    if form not in {"text", "json"}:
-        raise UsageError(f"--format {form!r} is not text or json")
+    check_choice("--format", form, JSON_OR_TEXT)
     found = look_up(name, rules)
     if form == "json":
         print(found.model_dump_json(by_alias=True, indent=2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hpuwatch.cli.options import SHARE
+from hpuwatch.cli.options import JSON_OR_TEXT, SHARE, Format, check_choice
 
 
 def last_exit(
@@ -15,17 +15,16 @@ def last_exit(
         None, "--state-dir", help="The state directory of the run."
     ),
     share: bool = SHARE,
-    form: str = typer.Option("text", "--format", help="text or json."),
+    form: Format = "text",
 ) -> None:
     """Print why the last server of this name ended, and what to do next."""
     from hpuwatch.advise.share import site_masked
-    from hpuwatch.errors import MissingFileError, UsageError
+    from hpuwatch.errors import MissingFileError
     from hpuwatch.runtime.instance import Instance
     from hpuwatch.runtime.last_exit import LastExit, read_last_exit
     from hpuwatch.settings import load_settings
 
-    if form not in {"text", "json"}:
-        raise UsageError(f"--format {form!r} is not text or json")
+    check_choice("--format", form, JSON_OR_TEXT)
     settings = load_settings(name=name, state_dir=state_dir)
     instance = Instance(settings.state_root(), settings.name)
     document = read_last_exit(instance)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpuwatch.cli.options import JSON_OR_TEXT, Format, Inherit, check_choice, fail_at
+
 if TYPE_CHECKING:
     from hpuwatch.app.lint import Verdict
     from hpuwatch.app.server_inputs import View
@@ -29,15 +31,14 @@ Release = Annotated[
 Env = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", metavar="NAME=VALUE|FILE", help="A variable, or an env file."
+        "--env",
+        metavar="NAME=VALUE|FILE",
+        help="A variable (empty unsets it), or an env file.",
     ),
 ]
 EnvFile = Annotated[
     list[str] | None,
     typer.Option("--env-file", metavar="FILE", help="The same as --env FILE."),
-]
-Inherit = Annotated[
-    bool, typer.Option("--inherit", help="The server gets the variables set here.")
 ]
 Cwd = Annotated[
     str, typer.Option("--cwd", metavar="PATH", help="The server's working directory.")
@@ -52,13 +53,12 @@ Card = Annotated[
     str | None, typer.Option(help="gaudi2 or gaudi3, to compare with an env file.")
 ]
 Blocks = Annotated[
-    int | None, typer.Option("--num-blocks", help="KV blocks, as a log has it.")
+    int | None, typer.Option("--num-blocks", min=1, help="KV blocks, as a log has it.")
 ]
-Chunk = Annotated[int, typer.Option(help="Chunk of a Mamba model.")]
+Chunk = Annotated[int, typer.Option(min=0, help="Chunk of a Mamba model.")]
 WarmupSeconds = Annotated[
     float | None, typer.Option(help="What warm-up takes, where you know it.")
 ]
-Format = Annotated[str, typer.Option("--format", help="text or json.")]
 FailOn = Annotated[
     str | None,
     typer.Option(help="Exit 1 at this severity or worse: info, warning, error."),
@@ -87,12 +87,9 @@ def lint(
     """
     from hpuwatch.advise.finding import SEVERITIES
     from hpuwatch.app.lint import Order, judge
-    from hpuwatch.errors import UsageError
 
-    if form not in {"text", "json"}:
-        raise UsageError(f"--format {form!r} is not text or json")
-    if fail_on is not None and fail_on not in SEVERITIES:
-        raise UsageError(f"--fail-on {fail_on!r} is not one of {', '.join(SEVERITIES)}")
+    check_choice("--format", form, JSON_OR_TEXT)
+    check_choice("--fail-on", fail_on, SEVERITIES)
     order = Order(
         words=words or [],
         release=release,
@@ -114,15 +111,12 @@ def lint(
 
 def _end(verdict: Verdict, fail_on: str | None) -> None:
     """Raise what ends the verb with another code than 0."""
-    from hpuwatch.advise.finding import SEVERITIES
     from hpuwatch.advise.lint.kinds import WRONG_SERVER
     from hpuwatch.errors import ConfigError
 
     if any(each.code == WRONG_SERVER for each in verdict.findings):
         raise ConfigError("the env file was made for another server: don't use it here")
-    grave = [] if fail_on is None else SEVERITIES[SEVERITIES.index(fail_on) :]
-    if any(each.severity in grave for each in verdict.findings):
-        raise typer.Exit(1)
+    fail_at(fail_on, (each.severity for each in verdict.findings))
 
 
 def _view(cwd: str, mapped: Sequence[str]) -> View:
@@ -139,15 +133,14 @@ def _view(cwd: str, mapped: Sequence[str]) -> View:
 
 
 def _text(verdict: Verdict) -> str:
-    from hpuwatch.app.lint import masked
-    from hpuwatch.parse.mask import mask
+    from hpuwatch.parse.mask import mask, mask_value
 
     found = verdict.configuration
     lines = [f"{found.release.name}: {len(found.settings)} settings looked at"]
     lines += [f"note: {note}" for note in verdict.notes]
     for each in verdict.findings:
         about = each.remark.about
-        value = masked(about)
+        value = mask_value(about.name, about.value)
         told = f"{about.name}={value}" if value else about.name
         lines += ["", f"{each.severity.upper()} {each.code}: {told} ({about.where})"]
         for text in (each.remark.happens, each.remark.cure):
@@ -165,9 +158,14 @@ def _text(verdict: Verdict) -> str:
 
 def _sum(verdict: Verdict) -> str:
     from hpuwatch.advise.finding import SEVERITIES
+    from hpuwatch.units import counted
 
     counts = dict.fromkeys(reversed(SEVERITIES), 0)
     for each in verdict.findings:
         counts[each.severity] += 1
-    told = [f"{count} {name}" for name, count in counts.items() if count]
+    told = [
+        f"{count} {name}" if name == "info" else counted(count, name)
+        for name, count in counts.items()
+        if count
+    ]
     return ", ".join(told) if told else "nothing found"

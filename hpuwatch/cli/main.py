@@ -70,7 +70,7 @@ def build() -> typer.Typer:
     add = partial(_add, program)
     add("attach", attach.attach, "Follow a log; answer metrics and probes from it.")
     program.add_typer(buckets.program, name="buckets")
-    add("demo", demo.demo, "See it all on a simulated server, in two minutes.")
+    add("demo", demo.demo, "See it all on a simulated server, in under two minutes.")
     add("doctor", doctor.doctor, "Look whether this machine is fit for the job.")
     add("explain", explain.explain, "Say what a name in our output means.")
     add(

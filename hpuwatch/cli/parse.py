@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hpuwatch.cli.options import OWN_RULES, SHARE
+from hpuwatch.cli.options import OWN_RULES, SHARE, check_choice
 
 if TYPE_CHECKING:
     from hpuwatch.events import Event, Value
     from hpuwatch.parse.parser import Parser
     from hpuwatch.parse.tally import Tally
+    from hpuwatch.parse.unmatched import Counter as Unknown
 
-_FORMATS = {"text", "jsonl", "json"}
+_FORMATS = ("text", "jsonl", "json")
 _Show = Callable[[Any], Any]
 
 
@@ -41,19 +42,19 @@ def parse(
     from hpuwatch.errors import UsageError
     from hpuwatch.parse.parser import Parser
     from hpuwatch.parse.tally import Tally
+    from hpuwatch.parse.unmatched import Counter as Unknown
 
-    if form not in _FORMATS:
-        raise UsageError(f"--format {form!r} is not text, jsonl or json")
+    check_choice("--format", form, _FORMATS)
     if stats and unmatched:
         raise UsageError("--stats and --unmatched exclude one another: give one")
     show = _without_site if share else _as_it_is
-    tally = Tally() if stats else None
-    parser = Parser(shipped_rules(rules), tally)
+    tally, unknown = Tally() if stats else None, Unknown(show) if unmatched else None
+    parser = Parser(shipped_rules(rules), tally, unknown)
     events = _events(parser, log, every_line=stats)
     if tally is not None:
         _print_stats(_stats(parser, tally, events), form)
-    elif unmatched:
-        _print_unmatched(parser, events, form, show)
+    elif unknown is not None:
+        _print_unmatched(unknown, events, form)
     else:
         _print_events(events, form, show)
 
@@ -89,22 +90,20 @@ def _print_events(events: Iterator[Event], form: str, show: _Show) -> None:
             print(show(_sentence(event)))
 
 
-def _print_unmatched(
-    parser: Parser, events: Iterator[Event], form: str, show: _Show
-) -> None:
+def _print_unmatched(unknown: Unknown, events: Iterator[Event], form: str) -> None:
     for _ in events:
         pass
     rows = [
-        show(
-            {
-                "template": item.template,
-                "level": item.level,
-                "count": item.count,
-                "example": item.example,
-            }
-        )
-        for item in parser.templates()
+        {
+            "template": item.template,
+            "level": item.level,
+            "count": item.count,
+            "example": item.example,
+        }
+        for item in unknown.templates()
     ]
+    if rest := unknown.rest.count:
+        print(f"{rest:,} more lines are like none of these", file=sys.stderr)
     schema = {"schema": "hpuwatch.unmatched/1"}
     if form == "json":
         document = schema | {"templates": rows}
@@ -181,8 +180,6 @@ def _value(value: Value) -> object:
         return {"bytes": value.bytes, "printed": value.printed}
     if isinstance(value, tuple):
         return [_value(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no infinity
     return value
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hpuwatch.cli.options import JSON_OR_TEXT, OWN_RULES, Format, check_choice
+
 if TYPE_CHECKING:
     from hpuwatch.parse.rules import Rule, RuleSet
 
@@ -26,13 +28,11 @@ _PATH = typer.Argument(
 @program.command("list")
 def list_rules(
     path: Path | None = _PATH,
-    form: str = typer.Option("text", "--format", help="text or json."),
+    own: Path | None = OWN_RULES,
+    form: Format = "text",
 ) -> None:
     """Show every rule: its event, severity, file and patterns."""
-    from hpuwatch.errors import UsageError
-
-    if form not in {"text", "json"}:
-        raise UsageError(f"--format {form!r} is not text or json")
+    check_choice("--format", form, JSON_OR_TEXT)
     rows = [
         {
             "event": rule.event,
@@ -41,7 +41,7 @@ def list_rules(
             "releases": rule.text.releases,
             "patterns": list(rule.text.patterns),
         }
-        for rule in _load(path)[1]
+        for rule in _load(path, own)[1]
     ]
     if form == "json":
         print(json.dumps({"schema": "hpuwatch.rules/1", "rules": rows}, indent=2))
@@ -53,40 +53,50 @@ def list_rules(
 
 
 @program.command("check")
-def check(path: Path | None = _PATH) -> None:
-    """Load the rules; a mistake is told with its file and line."""
-    _, rules = _load(path)
+def check(path: Path | None = _PATH, own: Path | None = OWN_RULES) -> None:
+    """Load the rules; a mistake is told with its file and line.
+
+    Whether they find what they are meant for only their examples tell: `rules test`.
+    """
+    from hpuwatch.units import counted
+
+    _, rules = _load(path, own)
     patterns = [template for rule in rules for template in rule.templates]
     for template in patterns:
         _ = template.regex
     files = {rule.where.rpartition(":")[0] for rule in rules}
     print(
-        f"{len(rules)} rules with {len(patterns)} patterns in {len(files)} "
-        "files are sound"
+        f"{counted(len(rules), 'rule')} with {counted(len(patterns), 'pattern')} in "
+        f"{counted(len(files), 'file')}: no mistake"
     )
 
 
 @program.command("test")
-def prove(path: Path | None = _PATH) -> None:
+def prove(path: Path | None = _PATH, own: Path | None = OWN_RULES) -> None:
     """Prove the rules: examples must match, near misses must not."""
     from hpuwatch.errors import RuleError
     from hpuwatch.parse.proof import mistakes
+    from hpuwatch.units import counted
 
-    everything, rules = _load(path)
+    everything, rules = _load(path, own)
     found = mistakes(everything, rules)
     if found:
         raise RuleError(
-            f"{len(found)} rules don't keep their word:\n  " + "\n  ".join(found)
+            f"{counted(len(found), 'mistake')} in examples:\n  " + "\n  ".join(found)
         )
     examples = sum(len(rule.text.examples) for rule in rules)
     misses = sum(len(rule.text.near_misses) for rule in rules)
-    print(f"{examples} examples match and {misses} near misses don't")
+    print(f"examples: {examples} match; near misses: {misses} don't")
 
 
-def _load(path: Path | None) -> tuple[RuleSet, Sequence[Rule]]:
+def _load(path: Path | None, own: Path | None) -> tuple[RuleSet, Sequence[Rule]]:
     """Return all rules that would be in force, and those to look at."""
     from hpuwatch.app.rules import own_part, shipped_rules
+    from hpuwatch.errors import UsageError
 
+    if path is not None and own is not None:
+        raise UsageError("name your rules once: PATH and --rules PATH mean the same")
+    path = path or own
     rules = shipped_rules(path)
     return rules, rules.rules if path is None else own_part(rules, path)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hpuwatch.cli.options import check_choice
+
 if TYPE_CHECKING:
     from hpuwatch.app.studies import StoredStudy
     from hpuwatch.tune.objective import Verdict
@@ -34,7 +36,7 @@ def list_studies(
     from hpuwatch.settings import load_settings
     from hpuwatch.tune.report import align
 
-    _check(form, "text", "json")
+    check_choice("--format", form, ("text", "json"))
     found = all_studies(load_settings(state_dir=state_dir).state_root(), name)
     if form == "json":
         rows = [_summary(stored) for stored in found]
@@ -58,7 +60,7 @@ def show(
     form: str = typer.Option("text", "--format", help="text or json"),
 ) -> None:
     """Show a study: its trials, before and after."""
-    _check(form, "text", "json")
+    check_choice("--format", form, ("text", "json"))
     sys.stdout.write(_rendered(_stored(name, state_dir, number), form))
 
 
@@ -70,7 +72,7 @@ def export(
     form: str = typer.Option("json", "--format", help="json, jsonl, csv or text"),
 ) -> None:
     """Write a study to stdout, for other programs."""
-    _check(form, "json", "jsonl", "csv", "text")
+    check_choice("--format", form, ("json", "jsonl", "csv", "text"))
     sys.stdout.write(_rendered(_stored(name, state_dir, number), form))
 
 
@@ -90,13 +92,6 @@ def plot(
 
     plot_study(_stored(name, state_dir, number), Path(out))
     print(f"Drawn: {out}")
-
-
-def _check(form: str, *known: str) -> None:
-    from hpuwatch.errors import UsageError
-
-    if form not in known:
-        raise UsageError(f"--format {form!r} is not one of {', '.join(known)}")
 
 
 def _stored(name: str | None, state_dir: str | None, number: int | None) -> StoredStudy:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hpuwatch.cli.options import OWN_RULES, SHARE
+from hpuwatch.cli.options import OWN_RULES, SHARE, check_choice, fail_at
 
 if TYPE_CHECKING:
     from hpuwatch.advise.document import Report
@@ -42,22 +42,16 @@ def suggest(
     from hpuwatch.app.otherlogs import with_other_logs
     from hpuwatch.app.report import report_of
     from hpuwatch.clock import SystemClock
-    from hpuwatch.errors import UsageError
 
-    if form not in _FORMATS:
-        raise UsageError(f"--format {form!r} is not one of {', '.join(_FORMATS)}")
-    if fail_on is not None and fail_on not in SEVERITIES:
-        raise UsageError(f"--fail-on {fail_on!r} is not one of {', '.join(SEVERITIES)}")
+    check_choice("--format", form, _FORMATS)
+    check_choice("--fail-on", fail_on, SEVERITIES)
     report = report_of(_paths(logs or []), rules)
     report = with_other_logs(report, SystemClock())
     if share:
         report = without_site(report)
     sys.stdout.write(_rendered(report, form))
-    if fail_on is not None:
-        grave = SEVERITIES[SEVERITIES.index(fail_on) :]
-        found = [each.severity for start in report.reports for each in start.findings]
-        if any(severity in grave for severity in found):
-            raise typer.Exit(1)
+    findings = (each for start in report.reports for each in start.findings)
+    fail_at(fail_on, (each.severity for each in findings))
 
 
 def _paths(logs: Sequence[str]) -> list[str]:

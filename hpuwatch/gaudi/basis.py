@@ -26,6 +26,7 @@ from hpuwatch.gaudi.modelshape import ModelShape
 from hpuwatch.gaudi.planning import Plan
 from hpuwatch.gaudi.variables import is_true
 from hpuwatch.gaudi.warmuptime import Recipes, WarmupLaw, learn
+from hpuwatch.units import counted
 
 Lists = Mapping[str, tuple[Bucket, ...]]
 """Buckets or graphs by phase."""
@@ -139,7 +140,7 @@ def _carried(plan: Plan, device: Device, printed: Printed) -> Estimate:
     """Return the printed blocks and what a change of the split adds or takes."""
     if plan.tensor_parallel != printed.plan.tensor_parallel:
         raise ConfigError(
-            f"a log of {printed.plan.tensor_parallel} cards tells nothing about "
+            f"a log of {counted(printed.plan.tensor_parallel, 'card')} tells nothing about "
             f"{plan.tensor_parallel}: predict from --model and --card instead"
         )
     now = split_under(printed.plan, device)

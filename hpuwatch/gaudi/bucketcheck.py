@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from hpuwatch.gaudi import plugin
 from hpuwatch.gaudi.bucketlines import FileLine, file_lines
@@ -19,10 +18,16 @@ from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.filestrategy import phase_of
 from hpuwatch.gaudi.grammar import Dialect, PluginDialect
 from hpuwatch.gaudi.lookup import prepare
-from hpuwatch.gaudi.model import DECODE, PROMPT, Bucket, BucketError, BucketSettings
+from hpuwatch.gaudi.model import (
+    DECODE,
+    PROMPT,
+    Bucket,
+    BucketError,
+    BucketSettings,
+    end_of,
+)
 from hpuwatch.gaudi.releases import NEWEST
-
-Severity = Literal["error", "warning", "info"]
+from hpuwatch.gaudi.severity import Severity
 
 _SHOWN = 3  # buckets of a line that are named
 
@@ -45,16 +50,20 @@ class FileRemark:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """What was found; the counts are what the server would prepare, 0 where it stops."""
+    """What was found.
+
+    The counts are what the server would prepare: 0 where it stops, None where hpuwatch
+    can't tell.
+    """
 
     remarks: tuple[FileRemark, ...]
     holes: tuple[Hole, ...] = ()
-    prompt: int = 0
-    decode: int = 0
+    prompt: int | None = 0
+    decode: int | None = 0
 
     @property
     def starts(self) -> bool:
-        """Whether the server survives the file."""
+        """Whether the server survives the file, as far as hpuwatch can tell."""
         return all(remark.severity != "error" for remark in self.remarks)
 
 
@@ -65,8 +74,8 @@ def check_file(settings: BucketSettings) -> FileCheck:
         return FileCheck((_passed_over(dialect),))
     lines = tuple(file_lines(settings.bucket_file or "", dialect))
     remarks = [*_of_lines(lines), *_of_buckets(settings, dialect, lines)]
-    if any(line.fate == "stops" for line in lines):
-        return FileCheck(_sorted(remarks))
+    if found := _without_counts(lines, remarks):
+        return found
     refused = [
         each for each in map(partial(_refused, settings), (PROMPT, DECODE)) if each
     ]
@@ -88,8 +97,10 @@ def check_lines(text: str, dialect_name: str) -> FileCheck:
     if not isinstance(dialect, PluginDialect):
         return FileCheck((_passed_over(dialect),))
     lines = tuple(file_lines(text, dialect))
-    named = {bucket for line in lines for bucket in line.buckets}
     remarks = [*_of_lines(lines)]
+    if found := _without_counts(lines, remarks):
+        return found
+    named = {bucket for line in lines for bucket in line.buckets}
     counts = [sum(phase_of(b) == phase for b in named) for phase in (PROMPT, DECODE)]
     for phase, count in zip((PROMPT, DECODE), counts, strict=True):
         if not count:
@@ -100,6 +111,16 @@ def check_lines(text: str, dialect_name: str) -> FileCheck:
     told = "Filters and holes hang on the server's sizes: give them, or its log."
     remarks.append(FileRemark("info", None, told))
     return FileCheck(_sorted(remarks), (), *counts)
+
+
+def _without_counts(
+    lines: Sequence[FileLine], remarks: Sequence[FileRemark]
+) -> FileCheck | None:
+    """Return the check of a file that has no counts, None of one that may have some."""
+    fates = {line.fate for line in lines}
+    if "stops" in fates:
+        return FileCheck(_sorted(remarks))
+    return FileCheck(_sorted(remarks), (), None, None) if "unknown" in fates else None
 
 
 def _passed_over(dialect: Dialect) -> FileRemark:
@@ -114,7 +135,7 @@ def _refused(settings: BucketSettings, phase: str) -> FileRemark | None:
     try:
         generate(settings, phase)
     except BucketError as error:
-        return FileRemark("error", None, f"{error} ({error.raised})")
+        return FileRemark("error", None, f"{error} The server {error.end}.")
     return None
 
 
@@ -129,8 +150,11 @@ def _of_lines(lines: Sequence[FileLine]) -> Iterator[FileRemark]:
     for line in lines:
         phases = {phase_of(bucket) for bucket in line.buckets}
         if line.fate == "stops":
-            text = f"The line {line.why} ({line.raised}): the server does not start."
+            text = f"The line {line.why}: the server {end_of(line.raised)}."
             yield FileRemark("error", line.number, text)
+        elif line.fate == "unknown":
+            text = f"The line {line.why}; the server may start with it or not."
+            yield FileRemark("warning", line.number, text)
         elif line.fate == "skipped":
             text = f"The line {line.why}: passed over."
             yield FileRemark("warning", line.number, text)

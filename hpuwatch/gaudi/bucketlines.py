@@ -2,8 +2,9 @@
 
 Each line is a tuple (batch, query, context) whose members are numbers, lists, or
 ``range(…)``; it stands for every combination.  Releases up to 0.16 evaluate a line as an
-expression and pass over what fails; later ones only read literals and whole-numbered
-ranges, and stop at what they don't understand.
+expression and pass over what fails.  Later ones first put a list in place of each
+``range(a, b)`` or ``range(a, b, c)`` that a pattern finds in the text, then read the line as
+a literal, and stop at what is none.
 
 The text is parsed, never executed.
 """
@@ -16,19 +17,22 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 from hpuwatch.gaudi.grammar import PluginDialect
-from hpuwatch.gaudi.model import Bucket, BucketError
-from hpuwatch.gaudi.ranges import check_size
+from hpuwatch.gaudi.model import UNKNOWN, Bucket, BucketError
+from hpuwatch.gaudi.ranges import MOST, check_size
 
-Fate = Literal["read", "skipped", "stops"]
+Fate = Literal["read", "skipped", "stops", "unknown"]
 
 _LONGEST_RANGE = 10_000
-_MOST_BITS = 64  # of a computed number; whatever is larger is no bucket
-_PLAIN = re.compile(r"-?\d+")
+_MOST_BITS = 64  # of an exponent; whatever is larger makes no bucket
+_MOST_COMPUTED_BITS = 4096  # a number may be on its way to a smaller one
+_NUMBER = r"\s*(-?\d+)\s*"
+_RANGE = re.compile(rf"range\({_NUMBER},{_NUMBER}(?:,{_NUMBER})?\)")
 _MEANT = re.compile(r"\s*\(\s*(?:\d|range\b|\[)")
-_OPERATORS: dict[type[ast.operator], Callable[[int | float, int | float], object]] = {
+_Number = int | float | complex
+_OPERATORS: dict[type[ast.operator], Callable[[_Number, _Number], object]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -37,7 +41,17 @@ _OPERATORS: dict[type[ast.operator], Callable[[int | float, int | float], object
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }
-_DEFERRED = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_SIGNS: dict[type[ast.unaryop], Callable[[Any], object]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+}
+_DEFERRED = (
+    *(ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+    *(ast.IfExp, ast.BoolOp, ast.Compare),
+)
+"""Expressions that needn't look at each of their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +62,10 @@ class FileLine:
         number: of the line in the file, from 1.
         text: the line without the white space around it.
         buckets: what it names, in its order; may hold duplicates.
-        fate: it is read; or skipped with a word in the log; or stops the server.
+        fate: it is read; or skipped with a word in the log; or stops the server; or
+            hpuwatch can't tell what the runtime makes of it.
         why: what is wrong with it, to be read after "the line"; empty where it is read.
-        raised: the exception that stops the server; ``unknown`` where hpuwatch can't tell
-            what the runtime makes of the line.
+        raised: as of :class:`BucketError`; empty where the server survives the line.
     """
 
     number: int
@@ -66,10 +80,14 @@ class _Bad(Exception):  # noqa: N818  a line that the runtime doesn't understand
     pass
 
 
-class _Stops(Exception):  # noqa: N818  a line that no release survives, or nobody knows
+class _Stops(Exception):  # noqa: N818  a line that no release survives
     def __init__(self, why: str, raised: str) -> None:
         super().__init__(why)
         self.raised = raised
+
+
+class _Unknown(Exception):  # noqa: N818  a line that hpuwatch can't tell the fate of
+    pass
 
 
 def file_lines(text: str, dialect: PluginDialect) -> Iterator[FileLine]:
@@ -96,17 +114,18 @@ def _line(number: int, text: str, *, evaluates: bool) -> FileLine:
         return FileLine(number, text, fate="stops", why=why, raised="AttributeError")
     except _Stops as stop:
         return FileLine(number, text, fate="stops", why=str(stop), raised=stop.raised)
-    except RecursionError:
-        why = "is nested more deeply than hpuwatch reads"
-        return FileLine(number, text, fate="stops", why=why, raised="unknown")
-    except BucketError:
-        why = "stands for more buckets than a server can list; use greater steps"
-        return FileLine(number, text, fate="stops", why=why, raised="HANG")
+    except (_Unknown, RecursionError) as unknown:
+        deep = isinstance(unknown, RecursionError)
+        why = "is nested more deeply than hpuwatch reads" if deep else str(unknown)
+        return FileLine(number, text, fate="unknown", why=why, raised=UNKNOWN)
+    except BucketError as error:
+        why = f"stands for more than {MOST:,} buckets, which hpuwatch doesn't list"
+        return FileLine(number, text, fate="stops", why=why, raised=error.raised)
     return FileLine(number, text, buckets)
 
 
 def _axes(text: str, *, evaluates: bool) -> list[list[object]]:
-    value = _Reading(text, evaluates).value(_parsed(text))
+    value = _value(_parsed(text)) if evaluates else _literal(text)
     if not isinstance(value, tuple) or len(value) != 3:
         raise _Bad("is not a tuple of batch, query and context")
     return [list(m) if isinstance(m, (list, range)) else [m] for m in value]
@@ -131,97 +150,105 @@ def _bucket(values: tuple[object, ...]) -> Bucket:
     return Bucket(batch, query, context)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """A line under way, and whether its release evaluates it."""
+def _literal(text: str) -> object:
+    """Return what a newer release reads, which knows literals and ranges in their place."""
+    listed = _RANGE.sub(_spelled_out, text)
+    try:
+        return ast.literal_eval(listed)
+    except (SyntaxError, MemoryError):
+        raise _Bad("is no valid expression") from None
+    except (ValueError, TypeError):
+        raise _Bad("holds an expression that is not allowed") from None
 
-    text: str
-    evaluates: bool
 
-    def value(self, node: ast.expr) -> object:
-        """Return what ``node`` stands for."""
-        match node:
-            case ast.Constant(value=value):
-                return value
-            case ast.Tuple(elts=members) | ast.List(elts=members):
-                values = [self.value(member) for member in members]
-                return values if isinstance(node, ast.List) else tuple(values)
-            case ast.Set() | ast.Dict():
-                return {}  # a literal, and no number
-            case ast.Call(func=ast.Name(id="range"), args=args, keywords=[]):
-                return self._range(args)
-            case ast.UnaryOp():
-                return self._signed(node)
-            case ast.BinOp() if self.evaluates:
-                return self._computed(node)
-            case _:
-                raise self._refusal(node)
+def _spelled_out(found: re.Match[str]) -> str:
+    try:
+        values = range(*(int(number) for number in found.groups() if number))
+    except ValueError:
+        raise _Bad("has a range with a step of 0") from None
+    if _size(values) > _LONGEST_RANGE:
+        raise _Bad(f"has a range of more than {_LONGEST_RANGE} values")
+    return str(list(values))
 
-    def _refusal(self, node: ast.expr) -> Exception:
-        if not self.evaluates:
-            return _Bad("holds an expression that is not allowed")
-        parts = list(ast.walk(node))
-        names = {part.id for part in parts if isinstance(part, ast.Name)}
-        if names - {"range"} and not any(isinstance(p, _DEFERRED) for p in parts):
-            return _Bad("names something that is not known there")
-        return _Stops(
-            "holds an expression that hpuwatch does not evaluate; write the numbers out",
-            "unknown",
+
+def _size(values: range) -> int:
+    """Return the length of a range of any size, where ``len`` overflows."""
+    return max(0, -((values.start - values.stop) // values.step))
+
+
+def _value(node: ast.expr) -> object:
+    """Return what an expression stands for in a release that evaluates it."""
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Tuple(elts=members) | ast.List(elts=members):
+            values = list(map(_value, members))
+            return values if isinstance(node, ast.List) else tuple(values)
+        case ast.Set() | ast.Dict() if all(map(_is_plain, ast.iter_child_nodes(node))):
+            return {}  # a value, and no number
+        case ast.Call(func=ast.Name(id="range"), args=args, keywords=[]):
+            return _range(list(map(_value, args)))
+        case ast.UnaryOp(op=sign, operand=operand):
+            return _signed(sign, _value(operand))
+        case ast.BinOp():
+            return _computed(node)
+        case _:
+            raise _refusal(node)
+
+
+def _is_plain(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant)
+
+
+def _refusal(node: ast.expr) -> Exception:
+    parts = list(ast.walk(node))
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    if names - {"range"} and not any(isinstance(part, _DEFERRED) for part in parts):
+        return _Bad("names something that is not known there")
+    return _Unknown(
+        "holds an expression that hpuwatch does not evaluate; write the numbers out"
+    )
+
+
+def _signed(sign: ast.unaryop, value: object) -> object:
+    try:
+        return _SIGNS[type(sign)](value)
+    except TypeError:
+        raise _Bad("holds a sign that belongs to no number") from None
+
+
+def _range(args: list[object]) -> range:
+    numbers = [number for number in args if isinstance(number, int)]
+    if len(numbers) != len(args) or not 1 <= len(args) <= 3:
+        raise _Bad("has a range with other arguments than one to three whole numbers")
+    try:
+        values = range(*numbers)
+    except ValueError:
+        raise _Bad("has a range with a step of 0") from None
+    check_size(_size(values))
+    return values
+
+
+def _computed(node: ast.BinOp) -> object:
+    left, right = _value(node.left), _value(node.right)
+    operation = _OPERATORS.get(type(node.op))
+    if (
+        operation is None
+        or not isinstance(left, _Number)
+        or not isinstance(right, _Number)
+    ):
+        raise _Unknown(
+            "holds an operation that hpuwatch does not know; write the numbers out"
         )
-
-    def _signed(self, node: ast.UnaryOp) -> object:
-        number = self.value(node.operand)
-        match node.op, number:
-            case ast.USub(), int() | float():
-                return -number
-            case ast.UAdd(), int() | float():
-                return number
-            case _:
-                raise _Bad("holds a sign that belongs to no number")
-
-    def _range(self, args: list[ast.expr]) -> object:
-        if not (self.evaluates or all(map(self._is_plain, args))):
-            raise _Bad("has a range of something else than plain whole numbers")
-        numbers = [n for n in map(self.value, args) if isinstance(n, int)]
-        least = 1 if self.evaluates else 2
-        if len(numbers) != len(args) or not least <= len(args) <= 3:
-            raise _Bad(
-                "has a range with other arguments than two or three whole numbers"
-            )
-        try:
-            values = range(*numbers)
-        except ValueError:
-            raise _Bad("has a range with a step of 0") from None
-        size = max(0, -((values.start - values.stop) // values.step))
-        if self.evaluates:
-            check_size(size)
-            return values
-        if size > _LONGEST_RANGE:
-            raise _Bad(f"has a range of more than {_LONGEST_RANGE} values")
-        return list(values)
-
-    def _is_plain(self, node: ast.expr) -> bool:
-        written = ast.get_source_segment(self.text, node) or ""
-        return _PLAIN.fullmatch(written) is not None
-
-    def _computed(self, node: ast.BinOp) -> object:
-        left, right = self.value(node.left), self.value(node.right)
-        operation = _OPERATORS.get(type(node.op))
-        if (
-            operation is None
-            or not isinstance(left, (int, float))
-            or not isinstance(right, (int, float))
-        ):
-            raise _Stops(
-                "holds an operation that hpuwatch does not know; write the numbers out",
-                "unknown",
-            )
-        if isinstance(node.op, ast.Pow) and abs(right) > _MOST_BITS:
-            raise _Stops("holds a number too large for a bucket", "unknown")
-        try:
-            return operation(left, right)
-        except (ZeroDivisionError, OverflowError):
-            raise _Bad("can't be computed") from None
+    if isinstance(node.op, ast.Pow) and abs(right) > _MOST_BITS:
+        raise _Unknown("holds a number too large for a bucket")
+    try:
+        result = operation(left, right)
+    except (ArithmeticError, TypeError):
+        raise _Bad("can't be computed") from None
+    if isinstance(result, int) and result.bit_length() > _MOST_COMPUTED_BITS:
+        raise _Unknown("holds a number too large for a bucket")
+    return result
 
 
 def looks_like_a_bucket(line: str) -> bool:

@@ -7,6 +7,8 @@ The public face of bucketing: :func:`generate` and :func:`find`, with the words 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from hpuwatch.gaudi import filled, pairs, plugin
@@ -22,6 +24,7 @@ __all__ = [
     "BucketError",
     "BucketSettings",
     "find",
+    "forget",
     "generate",
     "seeds",
 ]
@@ -47,17 +50,30 @@ def seeds(settings: BucketSettings, phase: str) -> tuple[Bucket, ...]:
     Raises:
         BucketError: as :func:`generate`.
     """
+    if phase == PROMPT:
+        settings = replace(settings, num_blocks=1)  # decides decodes only
+    made = _made(settings, phase)
+    if isinstance(made, BucketError):
+        raise BucketError(str(made), made.raised)
+    return made
+
+
+@lru_cache(maxsize=8)  # whoever tries out plans asks for the same lists again
+def _made(settings: BucketSettings, phase: str) -> tuple[Bucket, ...] | BucketError:
     dialect = dialect_of(settings.dialect)
     if settings.strategy not in dialect.strategies:
-        raise BucketError(
+        return BucketError(
             f"{dialect.name} has no bucketing strategy {settings.strategy!r}; "
             f"it has {', '.join(dialect.strategies)}.",
         )
     if phase == DECODE:
         settings = settings.for_decode
-    if isinstance(dialect, PluginDialect) and settings.strategy == "file":
-        return tuple(file_buckets(settings, dialect, phase))
-    return tuple(_MAKERS[type(dialect), phase](settings, dialect))
+    try:
+        if isinstance(dialect, PluginDialect) and settings.strategy == "file":
+            return tuple(file_buckets(settings, dialect, phase))
+        return tuple(_MAKERS[type(dialect), phase](settings, dialect))
+    except BucketError as error:
+        return error.with_traceback(None)
 
 
 _MAKERS: dict[
@@ -70,6 +86,11 @@ _MAKERS: dict[
     (PairDialect, PROMPT): pairs.prompt_buckets,
     (PairDialect, DECODE): pairs.decode_buckets,
 }
+
+
+def forget() -> None:
+    """Forget the lists that were made, as before a measurement of how long they take."""
+    _made.cache_clear()
 
 
 def find(buckets: Iterable[Bucket], want: Bucket) -> Bucket | None:

@@ -13,18 +13,18 @@ from hpuwatch.gaudi.basis import Basis
 from hpuwatch.gaudi.coverage import holes
 from hpuwatch.gaudi.heeded import unheeded
 from hpuwatch.gaudi.memory import concurrency
-from hpuwatch.gaudi.model import DECODE, PROMPT
+from hpuwatch.gaudi.model import DECODE, PROMPT, BucketSettings
 from hpuwatch.gaudi.planning import READY_TIMEOUT, RESERVE
-from hpuwatch.gaudi.predict import Forecast, rules_make, same
+from hpuwatch.gaudi.predict import Forecast, made_like, rules_make, same
 from hpuwatch.gaudi.refusal import (
     Remark,
-    Severity,
     deepest_allowed,
     has_budget,
     ready_after,
     too_late,
 )
-from hpuwatch.units import format_bytes
+from hpuwatch.gaudi.severity import Severity
+from hpuwatch.units import counted, format_bytes
 
 
 def cautions(forecast: Forecast, basis: Basis) -> tuple[Remark, ...]:
@@ -36,21 +36,47 @@ def cautions(forecast: Forecast, basis: Basis) -> tuple[Remark, ...]:
     )
 
 
+def vain(settings: BucketSettings) -> str | None:
+    """Say which variables are set in vain, as a clause; None where none is."""
+    names = ", ".join(unheeded(settings))
+    under = f"set without effect under the strategy {settings.strategy}"
+    return f"{under}: {names}" if names else None
+
+
+UNBUCKETED = "VLLM_ENABLE_BUCKETING is off: shapes run as they come"
+UNWARMED = (
+    "VLLM_SKIP_WARMUP is on: no bucket is warmed up, every shape compiles at its first use, "
+    "and its graph takes memory then"
+)
+
+
+def cold(settings: BucketSettings, count: int) -> str | None:
+    """Say why warm-up leaves so many prompt buckets out, as a clause; None for none."""
+    if not count:
+        return None
+    said = (
+        f"{counted(count, 'prompt bucket')} {'stays' if count == 1 else 'stay'} cold: query "
+        "and context exceed the model's length, and warm-up runs less context"
+    )
+    if settings.max_num_prefill_seqs == 1:
+        return said
+    return f"{said}, or several prompts have context, and such prompts run one by one"
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
+
+
 def _assumed(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
-    like = forecast.plan.release.assumed_like
-    if like:
-        yield Remark(
-            "assumed", f"Buckets are assumed like {like}'s; nobody has compared them."
-        )
+    assumption = forecast.plan.release.assumption
+    if assumption:
+        yield Remark("assumed", f"Buckets are {assumption}.")
 
 
 def _vain(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
-    if forecast.prepared and (names := unheeded(forecast.prepared.settings)):
-        strategy = forecast.prepared.settings.strategy
-        yield Remark(
-            "set-in-vain",
-            f"Set without effect under the strategy {strategy}: {', '.join(names)}.",
-        )
+    clause = forecast.prepared and vain(forecast.prepared.settings)
+    if clause:
+        yield Remark("set-in-vain", _sentence(clause))
 
 
 def _other_rules(_forecast: Forecast, basis: Basis) -> Iterator[Remark]:
@@ -65,24 +91,33 @@ def _other_rules(_forecast: Forecast, basis: Basis) -> Iterator[Remark]:
         yield Remark(
             "rules-differ",
             f"The rules give the running server {len(made):,} {phase} buckets and its log "
-            f"lists {count:,}{apart}: other {phase} lists of this server are that "
-            "uncertain.",
+            f"lists {count:,}{apart}: {_follows(basis, phase)}.",
             {f"{phase}_buckets": count, f"{phase}_buckets_by_rules": len(made)},
         )
 
 
+def _follows(basis: Basis, phase: str) -> str:
+    """Say by what the other lists of such a server are predicted."""
+    if (like := made_like(basis, phase)) is not None:
+        return (
+            f"the rules of {like} give just that list, so other {phase} lists are "
+            "predicted by those"
+        )
+    return f"other {phase} lists of this server are that uncertain"
+
+
 def _warmup_off(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
     if forecast.prepared is None:
-        if forecast.broken is None:
-            yield Remark(
-                "no-bucketing", "VLLM_ENABLE_BUCKETING is off: shapes run as they come."
-            )
+        if forecast.broken is None and forecast.holds:
+            yield Remark("no-bucketing", _sentence(UNBUCKETED))
     elif not forecast.warms:
-        yield Remark(
-            "warmup-skipped",
-            "VLLM_SKIP_WARMUP is on: every shape compiles at its first use, and its graph "
-            "takes memory then.",
-        )
+        yield Remark("warmup-skipped", _sentence(UNWARMED))
+
+
+def _unpredicted(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
+    if forecast.is_open:
+        text = f"hpuwatch can't predict buckets, graphs and warm-up: {forecast.broken}"
+        yield Remark("unpredicted", text)
 
 
 def _shared_blocks(forecast: Forecast, basis: Basis) -> Iterator[Remark]:
@@ -111,14 +146,10 @@ def _few_at_once(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
 
 def _cold(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
     listed = set(forecast.lists.get(PROMPT, ()))
-    cold = len(listed - set(forecast.graphs.get(PROMPT, ())))
-    if cold:
-        yield Remark(
-            "cold-prompts",
-            f"{cold:,} prompt buckets stay cold: with their context they exceed the "
-            "model's length, and warm-up runs them with less.",
-            {"cold_prompt_buckets": cold},
-        )
+    count = len(listed - set(forecast.graphs.get(PROMPT, ())))
+    clause = forecast.prepared and cold(forecast.prepared.settings, count)
+    if clause:
+        yield Remark("cold-prompts", _sentence(clause), {"cold_prompt_buckets": count})
 
 
 def _open(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
@@ -142,13 +173,15 @@ def _open(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
 
 
 def _tight(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
-    room = forecast.room
-    if room is None or room.fits:
+    room, parts = forecast.room, forecast.split
+    if room is None or parts is None or room.fits:
         return
     if has_budget(forecast.plan):
         text = "as many graphs are captured as fit"
-    else:
+    elif room.need.high < parts.usable_bytes:
         text = f"raise {RESERVE} for certainty, or look at the log of the start"
+    else:
+        text = "no reserve holds that, so only the log of a start tells"
     yield Remark(
         "graphs-uncertain",
         f"Graphs and activations may need up to {format_bytes(room.need.high)} "
@@ -177,6 +210,7 @@ _CAUTIONS: tuple[
     (_other_rules, "warning"),
     (_vain, "warning"),
     (_warmup_off, "warning"),
+    (_unpredicted, "warning"),
     (_shared_blocks, "info"),
     (_few_at_once, "info"),
     (_cold, "info"),

@@ -53,6 +53,9 @@ def anything(_text: str, _at: Point) -> Judgement | None:
 def reserve(text: str, at: Point) -> Judgement | None:
     """Want a ratio of 0 up to, not including, 1."""
     value = _number(text)
+    if value is None and _is_float(text):
+        why = "is read as a number, but no size of a cache comes of it"
+        return Judgement(Outcome.DIES, f"{text!r} {why}; {_STOPS}")
     if value is None:
         if covers("plugin-0.17..", at):
             return Judgement(
@@ -293,11 +296,16 @@ def recipe_cache(text: str, _at: Point) -> Judgement | None:
 
 
 def _number(text: str) -> float | None:
+    return float(text) if _is_float(text) and math.isfinite(float(text)) else None
+
+
+def _is_float(text: str) -> bool:
+    """Tell whether ``float`` reads it, as it does nan and inf."""
     try:
-        value = float(text)
+        float(text)
     except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+        return False
+    return True
 
 
 def _whole(text: str) -> int | None:

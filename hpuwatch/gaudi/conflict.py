@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from hpuwatch.gaudi.severity import Severity
+
 Test = Literal["set", "unset", "given", "on", "off", "several", "equals", "differs"]
 
 
@@ -45,7 +47,7 @@ class Conflict:
     """
 
     code: str
-    severity: Literal["info", "warning", "error"]
+    severity: Severity
     releases: str
     when: tuple[If, ...]
     happens: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpuwatch.gaudi.conflict import Conflict, If, Test
+from hpuwatch.gaudi.resolve import EXPONENTIAL, FILE_VARIABLE, STRATEGY
 
 
 def _if(knob: str, test: Test, *values: str) -> If:
@@ -11,13 +12,13 @@ def _if(knob: str, test: Test, *values: str) -> If:
 
 _DRAFTS = If(("--speculative-config", "--speculative-model"), "set")
 _PAGED, _CACHING = "VLLM_CONTIGUOUS_PA", "--enable-prefix-caching"
-_EXPONENTIAL, _NAMED = "VLLM_EXPONENTIAL_BUCKETING", "VLLM_BUCKETING_STRATEGY"
 _COMPILED = (
     "VLLM_T_COMPILE_REGIONAL_COMPILATION",
     "VLLM_T_COMPILE_DYNAMIC_SHAPES",
     "VLLM_T_COMPILE_FULLGRAPH",
     "VLLM_REGIONAL_COMPILATION",
 )
+_DECIDE = "Unset VLLM_CONTIGUOUS_PA, or say --no-enable-prefix-caching."
 _CARDS, _LAZY = "--tensor-parallel-size", "PT_HPU_LAZY_MODE"
 _COLLECTIVES = "PT_HPU_ENABLE_LAZY_COLLECTIVES"
 _PROFILES = (
@@ -43,13 +44,20 @@ CONFLICTS: tuple[Conflict, ...] = (
     Conflict(
         "prefix-caching-lost",
         "warning",
-        "fork-1.21 plugin-0.11..",
+        "plugin-0.11..",
         (_if(_PAGED, "given"), _if(_CACHING, "on")),
-        "Contiguous attention and prefix caching exclude each other: one is turned off, "
-        "with no more than a warning. The plugin drops prefix caching, fork-1.21 the "
-        "other.",
-        "Decide for one: unset VLLM_CONTIGUOUS_PA to keep prefix caching, or say "
-        "--no-enable-prefix-caching.",
+        "Contiguous attention and prefix caching exclude each other: prefix caching is "
+        "turned off, with no more than a warning.",
+        _DECIDE,
+    ),
+    Conflict(
+        "prefix-caching-lost",
+        "warning",
+        "fork-1.21",
+        (_if(_PAGED, "given"), _if(_CACHING, "on")),
+        "Contiguous attention and prefix caching exclude each other: contiguous attention "
+        "is turned off, with no more than a warning.",
+        _DECIDE,
     ),
     Conflict(
         "prefix-caching-refused",
@@ -59,6 +67,15 @@ CONFLICTS: tuple[Conflict, ...] = (
         "The server stops with an AssertionError: contiguous attention doesn't go with "
         "prefix caching.",
         "Leave one of the two out.",
+    ),
+    Conflict(
+        "prefix-caching-unheeded",
+        "info",
+        "plugin-0.11..",
+        (_if(_CACHING, "set"), _if(_CACHING, "off"), _if(_PAGED, "unset")),
+        "Without prefix caching attention is still not contiguous, and the buckets stay as "
+        "they are: VLLM_CONTIGUOUS_PA alone decides that.",
+        "Set VLLM_CONTIGUOUS_PA=true if contiguous attention is meant.",
     ),
     Conflict(
         "drafts-refused",
@@ -81,7 +98,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         "strategy-overridden",
         "warning",
         "plugin-0.20..",
-        (_if(_NAMED, "set"), _if(_EXPONENTIAL, "set")),
+        (_if(STRATEGY, "set"), _if(EXPONENTIAL, "set")),
         "VLLM_EXPONENTIAL_BUCKETING wins as soon as it is set, whatever its value, so "
         "this changes nothing.",
         "Unset VLLM_EXPONENTIAL_BUCKETING.",
@@ -90,9 +107,31 @@ CONFLICTS: tuple[Conflict, ...] = (
         "strategy-without-effect",
         "info",
         "plugin-0.11..",
-        (If((_NAMED, _EXPONENTIAL), "set"), _if("VLLM_BUCKETING_FROM_FILE", "set")),
+        (If((STRATEGY, EXPONENTIAL), "set"), _if(FILE_VARIABLE, "set")),
         "The buckets come from the file, so the strategy is not asked for.",
         "Leave one of the two out.",
+    ),
+    Conflict(
+        "bucket-file-evaluated",
+        "info",
+        "plugin-0.11..0.16",
+        (_if(FILE_VARIABLE, "set"),),
+        "The server evaluates each line of the file as an expression of Python, so whoever "
+        "writes it has the server's rights.",
+        "Let nobody else write it.",
+    ),
+    Conflict(
+        "prefill-batch-elsewhere",
+        "info",
+        "fork-1.20.. plugin-0.10",
+        (
+            _if("VLLM_PROMPT_BS_BUCKET_MAX", "set"),
+            _if("--max-num-prefill-seqs", "unset"),
+            _if(EXPONENTIAL, "off"),
+        ),
+        "It only bounds the prompt buckets. How many prompts a prefill takes is another "
+        "knob in the fork, --max-num-prefill-seqs, and always one in plugin-0.10.",
+        "Set --max-num-prefill-seqs too in the fork; unset it in plugin-0.10.",
     ),
     *(
         Conflict(
@@ -126,7 +165,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         "merged-prefill-cold",
         "warning",
         "fork-1.22..1.23 plugin-0.10",
-        (_if("VLLM_MERGED_PREFILL", "given"), _if(_EXPONENTIAL, "on")),
+        (_if("VLLM_MERGED_PREFILL", "given"), _if(EXPONENTIAL, "on")),
         "This release can't warm merged prompts up under the exponential strategy.",
         "Set VLLM_EXPONENTIAL_BUCKETING=false, or unset VLLM_MERGED_PREFILL.",
     ),
@@ -220,7 +259,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         "slices-unaligned",
         "warning",
         "fork-1.22..1.23",
-        (_if("PT_HPU_SDPA_QKV_SLICE_MODE_FWD", "given"), _if(_EXPONENTIAL, "on")),
+        (_if("PT_HPU_SDPA_QKV_SLICE_MODE_FWD", "given"), _if(EXPONENTIAL, "on")),
         "A long prompt whose bucket is no multiple of a slice ends the server with an "
         "AssertionError, and exponential buckets needn't be.",
         "Set VLLM_EXPONENTIAL_BUCKETING=false, and VLLM_PROMPT_SEQ_BUCKET_MIN and STEP "
@@ -232,7 +271,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         "plugin-0.21..",
         (
             _if("VLLM_HPU_FSDPA_SLICE_ENABLED", "given"),
-            _if(_NAMED, "differs", "pad"),
+            _if(STRATEGY, "differs", "pad"),
         ),
         "Slices of fused attention work under the strategy pad only; exp and lin turn "
         "them off.",
@@ -253,6 +292,7 @@ CONFLICTS: tuple[Conflict, ...] = (
         (
             _if(_CARDS, "several"),
             _if(_LAZY, "given"),
+            _if(_COLLECTIVES, "set"),
             _if(_COLLECTIVES, "off"),
         ),
         "Several cards in lazy mode hang, crash or compute nonsense without lazy "
@@ -295,6 +335,17 @@ CONFLICTS: tuple[Conflict, ...] = (
         (_if("VLLM_USE_FAKE_HPU", "given"),),
         "The server runs on the CPU and makes memory figures up.",
         "Unset it on a machine with cards.",
+    ),
+    Conflict(
+        "v1-without-it",
+        "info",
+        "fork-1.21..1.22",
+        (
+            If(("--swap-space", "VLLM_DELAYED_SAMPLING"), "set"),
+            _if("VLLM_USE_V1", "given"),
+        ),
+        "The V1 engine does not look at it.",
+        "Leave one of the two out.",
     ),
     Conflict(
         "v1-refused",

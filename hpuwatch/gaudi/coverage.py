@@ -43,24 +43,46 @@ class Hole:
 
 def holes(prepared: Prepared) -> tuple[Hole, ...]:
     """Return the stretches that the lists leave open, prompts first."""
-    return (*_merged(_prompts(prepared)), *_merged(_decodes(prepared)))
+    return (*_merged(_open(prepared, PROMPT)), *_merged(_open(prepared, DECODE)))
 
 
-def _prompts(prepared: Prepared) -> Iterator[Hole]:
-    s = prepared.settings
-    chunked = isinstance(dialect_of(s.dialect), PluginDialect)
-    longest = (
-        min(s.max_model_len, s.max_num_batched_tokens) if chunked else s.max_model_len
-    )
-    rows = [(each.query, each.context) for each in prepared.prompt]
-    for first, last, deepest in _stretches(rows, longest):
-        reach = _prompt_reach(s, first)
-        if reach > deepest:
-            yield Hole(PROMPT, first, last, deepest, reach)
+def _open(prepared: Prepared, phase: str) -> Iterator[Hole]:
+    s, listed = prepared.settings, prepared.of(phase)
+    rows = [(b.query if phase == PROMPT else b.batch, b.context) for b in listed]
+    for first, last, deepest in _stretches(rows, widest(s, phase)):
+        # A short query leaves the most context, and a large batch holds the most.
+        up_to = reach(s, phase, first if phase == PROMPT else last)
+        if up_to > deepest:
+            yield Hole(phase, first, last, deepest, up_to)
+
+
+def widest(s: BucketSettings, phase: str) -> int:
+    """Return the longest query of a prompt, or the largest batch of a decode."""
+    if phase == DECODE:
+        return s.max_num_seqs
+    if isinstance(dialect_of(s.dialect), PluginDialect):
+        return min(s.max_model_len, s.max_num_batched_tokens)
+    return s.max_model_len
+
+
+def reach(s: BucketSettings, phase: str, size: int) -> int:
+    """Return the most context, in blocks, that may come with a query or batch of ``size``."""
+    if phase == PROMPT:
+        return _prompt_reach(s, size)
+    return s.num_blocks if s.contiguous_pa else min(own_blocks(s, size), s.num_blocks)
+
+
+def own_blocks(s: BucketSettings, batch: int) -> int:
+    """Return the blocks of so many sequences of the model's length."""
+    return batch * s.for_decode.blocks_per_sequence
+
+
+def left_blocks(s: BucketSettings, query: int) -> int:
+    """Return the blocks of context that the model's length leaves beside a query."""
+    return -(-(s.max_model_len - query) // s.block_size)
 
 
 def _prompt_reach(s: BucketSettings, query: int) -> int:
-    """Return the most context, in blocks, that a prompt's chunk of ``query`` may have."""
     dialect = dialect_of(s.dialect)
     if isinstance(dialect, PairDialect):
         return 0
@@ -69,19 +91,7 @@ def _prompt_reach(s: BucketSettings, query: int) -> int:
         isinstance(dialect, PluginDialect)
         and s.max_model_len > s.max_num_batched_tokens
     )
-    if not caches and not in_chunks:
-        return 0
-    return -(-(s.max_model_len - query) // s.block_size)
-
-
-def _decodes(prepared: Prepared) -> Iterator[Hole]:
-    s = prepared.settings
-    rows = [(each.batch, each.context) for each in prepared.decode]
-    for first, last, deepest in _stretches(rows, s.max_num_seqs):
-        own = last * s.for_decode.blocks_per_sequence
-        reach = s.num_blocks if s.contiguous_pa else min(own, s.num_blocks)
-        if reach > deepest:
-            yield Hole(DECODE, first, last, deepest, reach)
+    return left_blocks(s, query) if caches or in_chunks else 0
 
 
 def _stretches(

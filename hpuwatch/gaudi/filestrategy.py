@@ -40,15 +40,19 @@ def read_file(text: str, d: PluginDialect) -> list[Bucket]:
     """Return every bucket that the file names, in its order.
 
     Raises:
-        BucketError: a line stops the server; says which and why.
+        BucketError: a line stops the server, or hpuwatch can't tell what becomes of it;
+            says which and why.
     """
     buckets: list[Bucket] = []
+    open_end: BucketError | None = None
     for line in file_lines(text, d):
+        told = f"Line {line.number} of the bucket file ({line.text}) {line.why}."
         if line.fate == "stops":
-            raise BucketError(
-                f"Line {line.number} of the bucket file ({line.text}) {line.why}.",
-                line.raised,
-            )
+            raise BucketError(told, line.raised)
+        if line.fate == "unknown" and open_end is None:
+            open_end = BucketError(told, line.raised)
         buckets += line.buckets
         check_size(len(buckets))
+    if open_end is not None:
+        raise open_end
     return buckets

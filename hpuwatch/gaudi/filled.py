@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from hpuwatch.gaudi.grammar import FilledDialect
-from hpuwatch.gaudi.model import Bucket, BucketError, BucketSettings
+from hpuwatch.gaudi.model import HANG, Bucket, BucketError, BucketSettings
 from hpuwatch.gaudi.plugin import without_unsliceable
 from hpuwatch.gaudi.ranges import Axis, check_size, filled, linear, log2_up
 from hpuwatch.gaudi.variables import read_axis
@@ -24,15 +24,18 @@ def prompt_buckets(s: BucketSettings, d: FilledDialect) -> list[Bucket]:
     Raises:
         BucketError: a variable or range is wrong.
     """
-    candidates = _exp_prompts(s, d) if s.strategy == "exp" else _lin_prompts(s)
-    kept = [b for b in candidates if _within_budget(s, b)]
-    buckets = sorted(kept or candidates)
+    if s.strategy == "exp":
+        candidates = _exp_prompts(s, d)
+        kept = [b for b in candidates if _within_budget(s, b)]
+        buckets = sorted(kept or candidates)
+    else:
+        buckets = sorted(_lin_prompts(s))
     if len(buckets) > TOO_MANY:
         raise BucketError(
             f"These settings make {len(buckets)} prompt buckets, and this release needs "
             "minutes only to list them; raise VLLM_PROMPT_SEQ_BUCKET_STEP or lower "
             "max_num_batched_tokens.",
-            "HANG",
+            HANG,
         )
     if d.slices:
         return without_unsliceable(s.env, buckets, any_context=True)
@@ -50,7 +53,7 @@ def decode_buckets(s: BucketSettings, _d: FilledDialect) -> list[Bucket]:
 
 def _within_budget(s: BucketSettings, bucket: Bucket) -> bool:
     batch, query, context = bucket
-    if s.strategy == "exp" and query > s.max_model_len:
+    if query > s.max_model_len:
         return False
     return batch * (query + context * s.block_size) <= s.max_num_batched_tokens
 
@@ -99,12 +102,23 @@ def _lin_prompts(s: BucketSettings) -> list[Bucket]:
     queries = linear(length, zero_ends=False)
     rows = [_lin_contexts(s, length.maximum, q) for q in queries]
     check_size(len(batches), sum(rows))
-    return [
-        Bucket(b, q, c)
+    kept = [
+        Bucket(b, query, context)
         for b in batches
-        for q, row in zip(queries, rows, strict=True)
-        for c in range(row)
+        for query, row in zip(queries, rows, strict=True)
+        for context in range(min(row, _in_budget(s, b, query)))
     ]
+    return kept or [
+        Bucket(b, query, context)
+        for b in batches
+        for query, row in zip(queries, rows, strict=True)
+        for context in range(row)
+    ]
+
+
+def _in_budget(s: BucketSettings, batch: int, query: int) -> int:
+    """Return how many contexts, from 0 on, keep a prompt within the token budget."""
+    return (s.max_num_batched_tokens // batch - query) // s.block_size + 1
 
 
 def _lin_contexts(s: BucketSettings, longest: int, query: int) -> int:

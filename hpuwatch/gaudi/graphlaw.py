@@ -311,11 +311,6 @@ class WarmupUse:
     peak_bytes: int
     steady_bytes: int
 
-    @property
-    def workspace_bytes(self) -> int:
-        """Return what was needed for a moment, on top of what stayed."""
-        return self.peak_bytes - self.steady_bytes
-
 
 def warmup_use(free_before_bytes: int, free_bytes: Sequence[int]) -> WarmupUse:
     """Return peak and steady use from the free memory before warm-up and at each step."""
@@ -350,11 +345,6 @@ class Verdict:
     def is_short(self) -> bool:
         """Tell whether the best guess doesn't fit."""
         return self.need.value > self.room_bytes
-
-    @property
-    def missing_bytes(self) -> int:
-        """Return what the best guess lacks, 0 where it fits."""
-        return max(0, round(self.need.value - self.room_bytes))
 
 
 def feasible(

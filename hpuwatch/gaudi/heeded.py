@@ -6,14 +6,16 @@ The table of section "environment" in ``docs/buckets.md``, as a function.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.grammar import Dialect, PairDialect, PluginDialect
 from hpuwatch.gaudi.model import BucketSettings
-from hpuwatch.gaudi.plugin import LONG
+from hpuwatch.gaudi.plugin import FIRST_QUERY, LONG, starts_at_one
+from hpuwatch.gaudi.resolve import EXPONENTIAL, STRATEGY, Flags, strategy_of
 
 _BUCKET = re.compile(r"VLLM_(PROMPT|DECODE)_\w+_BUCKET_\w+")
-_SELECTORS = ("VLLM_BUCKETING_STRATEGY", "VLLM_EXPONENTIAL_BUCKETING")
+SELECTORS = (STRATEGY, EXPONENTIAL)
 _PLUGIN_AXES = (
     "PROMPT_BS",
     "PROMPT_QUERY",
@@ -34,9 +36,20 @@ def unheeded(settings: BucketSettings) -> tuple[str, ...]:
         sorted(
             name
             for name in settings.env
-            if (_BUCKET.fullmatch(name) or name in _SELECTORS) and name not in acting
+            if (_BUCKET.fullmatch(name) or name in SELECTORS) and name not in acting
         )
     )
+
+
+def unread(name: str, dialect: Dialect, flags: Flags, env: Mapping[str, str]) -> bool:
+    """Tell whether no value of a bucket variable can stop the server: nothing reads it.
+
+    That is up to fork-1.21 alone: later releases read each of them at the start.
+    """
+    if not isinstance(dialect, PairDialect) or dialect.eager_error:
+        return False
+    read = _of_fork(dialect, strategy_of(dialect, flags, env))
+    return _BUCKET.fullmatch(name) is not None and name not in read
 
 
 def heeded(settings: BucketSettings) -> frozenset[str]:
@@ -48,17 +61,20 @@ def heeded(settings: BucketSettings) -> frozenset[str]:
 def _selectors(dialect: Dialect) -> frozenset[str]:
     match dialect.strategy_rule:
         case "named":
-            return frozenset(_SELECTORS)
+            return frozenset(SELECTORS)
         case "legacy" | "literal":
-            return frozenset({"VLLM_EXPONENTIAL_BUCKETING"})
+            return frozenset({EXPONENTIAL})
         case "fixed":
             return frozenset()
 
 
 def _bounds(settings: BucketSettings, dialect: Dialect) -> frozenset[str]:
-    strategy = settings.strategy
     if isinstance(dialect, PluginDialect):
         return _of_plugin(settings, dialect)
+    return _of_fork(dialect, settings.strategy)
+
+
+def _of_fork(dialect: Dialect, strategy: str) -> frozenset[str]:
     if strategy == "lin":
         return _names(_FORK_AXES, _BOUNDS)
     if isinstance(dialect, PairDialect):
@@ -76,9 +92,8 @@ def _of_plugin(settings: BucketSettings, dialect: PluginDialect) -> frozenset[st
     if settings.strategy == "file":
         return batch
     acting = set(batch)
-    first = "VLLM_PROMPT_QUERY_BUCKET_MIN"
-    if dialect.query_min_one and settings.env.get(first, "").strip() == "1":
-        acting.add(first)
+    if starts_at_one(settings, dialect):
+        acting.add(FIRST_QUERY)
     if dialect.long_context_heeds_env and settings.max_model_len >= LONG:
         acting.add("VLLM_PROMPT_CTX_BUCKET_MAX")
     return frozenset(acting)

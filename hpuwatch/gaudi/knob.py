@@ -14,6 +14,9 @@ ONE_YES = "true; up to fork-1.21 no other word, later also t, 1, yes, y or on"
 WHOLE = "a whole number"
 COUNT = "a whole number, 1 or more"
 
+PREFIXES = ("VLLM_", "PT_", "HABANA_", "HPU_", "EXPERIMENTAL_")
+"""What the server's own variables begin with; a misspelt one does too."""
+
 BUCKETS = "buckets"
 GROUPS = {
     "memory": "Memory",
@@ -37,7 +40,8 @@ class Knob:
         decides: what it decides, one or two sentences.
         honoured: the releases that act on it, as ``gaudi.spans`` writes them.
         defaults: (releases, value or formula) for each default that it has had, newest
-            first; a single text where there was only one.
+            first; a single text where there was only one.  After a semicolon stands what
+            else it is, and when.
         legal: what may be set, in words.
         check: returns what is wrong with a value under a release, or None.
         beware: what surprises people, and what it has to do with other knobs.
@@ -68,6 +72,11 @@ class Knob:
         if not self.acts(at):
             return None
         return next((value for spans, value in self.rows if covers(spans, at)), None)
+
+    def plain(self, at: Point) -> str | None:
+        """Return the default without what stands after its semicolon."""
+        default = self.default(at)
+        return None if default is None else default.partition(";")[0]
 
     @property
     def rows(self) -> tuple[tuple[str, str], ...]:

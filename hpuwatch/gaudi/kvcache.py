@@ -33,9 +33,10 @@ from hpuwatch.gaudi.modellayers import GDN, Recurrent
 from hpuwatch.gaudi.modelshape import ModelShape
 
 HPU_BLOCK_SIZE = 128
-"""Tokens per KV block on HPU unless ``--block-size`` is given (vLLM elsewhere: 16).
+"""Tokens per KV block that are taken where nothing tells.
 
-The default since vLLM 0.6.4 (fork 1.19); before that the documentation asked for it.
+It is the default of HPU since vLLM 0.6.4 (fork 1.19).  Before that it was 16, and the
+documentation asked for 128.
 """
 
 _DTYPE_BYTES = {
@@ -258,18 +259,3 @@ def blocks_per_sequence(tokens: int, layout: KvLayout) -> int:
         return own
     pages = _pages(layout, recurrent)
     return pages.attention_groups * own + pages.recurrent_groups
-
-
-def aligned_block_size(layout: KvLayout, alignment: int = HPU_BLOCK_SIZE) -> int:
-    """Return the block size at which an attention page holds a state.
-
-    The engine raises a hybrid model's block size to it: the fewest tokens, in steps of
-    ``alignment``, whose keys and values in one layer are no smaller than a state.
-    """
-    recurrent = layout.shape.recurrent
-    if recurrent is None:
-        return layout.block_size
-    shape = layout.shape
-    token = _layer_token_bytes(shape, layout.tp, layout.kv_dtype_bytes)
-    state = state_bytes(recurrent, layout.tp, shape.dtype_bytes)
-    return alignment * -(-state // (alignment * token))

@@ -16,7 +16,7 @@ from hpuwatch.gaudi import pairs
 from hpuwatch.gaudi.buckets import generate, seeds
 from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.grammar import Dialect, FilledDialect, PairDialect, PluginDialect
-from hpuwatch.gaudi.model import DECODE, PROMPT, Bucket, BucketSettings
+from hpuwatch.gaudi.model import DECODE, PROMPT, Bucket, BucketError, BucketSettings
 from hpuwatch.gaudi.plugin import slice_limits, slices
 from hpuwatch.gaudi.ranges import Axis, log2_up, up_to
 
@@ -62,10 +62,15 @@ def prepare(settings: BucketSettings) -> Prepared:
     Raises:
         BucketError: the runtime makes no lists of these settings.
     """
-    decode = generate(settings, DECODE)
+    prompt = generate(settings, PROMPT)  # first, as the runtime does
+    try:
+        decode = generate(settings, DECODE)
+    except BucketError as error:
+        error.made = len(prompt)
+        raise
     return Prepared(
         settings,
-        generate(settings, PROMPT),
+        prompt,
         decode,
         seeds(settings, DECODE),
         max((b.context for b in decode), default=0),
@@ -128,30 +133,39 @@ def decode_shape(prepared: Prepared, sequences: int, blocks: int) -> Bucket:
     return Bucket(first.bucket.batch, 1, second.bucket.context)
 
 
-def warmed_prompts(prepared: Prepared) -> frozenset[Bucket]:
-    """Return the prompt shapes that warm-up really compiles.
+def warmed_prompts(prepared: Prepared) -> tuple[Bucket, ...]:
+    """Return the prompt shapes that warm-up really compiles, sorted.
 
     Since plugin-0.19 a bucket that exceeds the model as a whole stays in the list, but
     warm-up runs it with the context that is left; and since plugin-0.14 prompts with
     context run one by one.  Either is often another bucket.  Read from the runtime's
     source, never seen to run.
     """
-    return frozenset(_compiled(prepared, bucket) for bucket in prepared.prompt)
-
-
-def _compiled(prepared: Prepared, bucket: Bucket) -> Bucket:
     s = prepared.settings
     dialect = dialect_of(s.dialect)
     if not isinstance(dialect, PluginDialect):
-        return bucket
+        return tuple(sorted(set(prepared.prompt)))
+    warmed, asked = [], set()  # many buckets ask for one and the same other
+    for bucket in prepared.prompt:
+        other = _asked(s, dialect, bucket)
+        if other is bucket:
+            warmed.append(bucket)
+        else:
+            asked.add(other)
+    found = {look_up(prepared, PROMPT, each).bucket for each in asked}
+    return tuple(sorted([*warmed, *found.difference(warmed)]))
+
+
+def _asked(s: BucketSettings, dialect: PluginDialect, bucket: Bucket) -> Bucket:
+    """Return what warm-up runs of a prompt bucket, before that is looked up."""
     left = s.max_model_len - bucket.query
     shrinks = not dialect.sum_filter and bucket.context * s.block_size > left
-    asked = bucket
     if shrinks:
-        asked = bucket._replace(batch=1, context=max(0, left // s.block_size))
-    elif dialect.context_alone and bucket.context and not s.merged_prefill:
-        asked = bucket._replace(batch=1)
-    return bucket if asked == bucket else look_up(prepared, PROMPT, asked).bucket
+        return Bucket(1, bucket.query, max(0, left // s.block_size))
+    several = bucket.batch > 1 and bucket.context > 0
+    if several and dialect.context_alone and not s.merged_prefill:
+        return Bucket(1, bucket.query, bucket.context)
+    return bucket
 
 
 def fall_back_value(value: int, base_step: int) -> int:

@@ -17,18 +17,42 @@ from hpuwatch.errors import ConfigError
 PROMPT = "prompt"
 DECODE = "decode"
 
+HANG, TOO_MANY, UNKNOWN = "HANG", "TOO_MANY", "unknown"
+"""Ends that are no exception: the runtime never gets through; hpuwatch doesn't make so long
+a list; hpuwatch can't tell what the runtime does."""
+
 
 class BucketError(ConfigError, ValueError):
-    """The runtime would make no buckets of these settings; it would stop, or never end.
+    """There are no buckets of these settings: the runtime stops, or we can't tell them.
 
     Attributes:
-        raised: the name of the exception that the runtime raises, or ``HANG``.
+        raised: the name of the exception that the runtime raises, or ``HANG``,
+            ``TOO_MANY`` or ``UNKNOWN``.
+        made: buckets of the other phase that were made before.
     """
 
     def __init__(self, message: str, raised: str = "ValueError") -> None:
         """Take the sentence for the user and what the runtime raises."""
         super().__init__(message)
         self.raised = raised
+        self.made = 0
+
+    @property
+    def end(self) -> str:
+        """Say what becomes of the server, to be read after "the server"."""
+        return end_of(self.raised)
+
+
+def end_of(raised: str) -> str:
+    """Say what becomes of a server by what is ``raised``."""
+    return _ENDS.get(raised, f"does not start ({raised})")
+
+
+_ENDS = {
+    HANG: "never gets through (HANG)",
+    TOO_MANY: "would warm up for days",
+    UNKNOWN: "may start: hpuwatch can't tell",
+}
 
 
 class Bucket(NamedTuple):
@@ -70,7 +94,7 @@ class BucketSettings:
     max_num_prefill_seqs: int = 1
     dialect: str = "gaudi-plugin-0.26"
     strategy: str = "exp"
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, hash=False)
     prefix_caching: bool = False
     merged_prefill: bool = False
     prompt_contiguous_pa: bool | None = None

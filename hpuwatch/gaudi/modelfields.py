@@ -1,12 +1,15 @@
 """Reading a model's ``config.json``: numbers under the names that model families use.
 
 Families name the same thing differently (``hidden_size``, ``n_embd``, ``d_model``), and a
-multimodal model keeps its language model in a ``text_config``.
+multimodal model keeps its language model in a ``text_config``.  A field of another kind than
+its name promises is refused where it is read, and so is a size that no model has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Mapping
+from typing import TypeVar
 
 from hpuwatch.errors import ConfigError
 
@@ -39,6 +42,10 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """What we call it → what it may be called, the usual name first."""
 
+_MOST_LAYERS = 10_000
+_MOST = 10**8
+"""Of any other size; the longest context today is ten million tokens."""
+
 SERVED_DTYPE_BYTES = 2
 """Bytes of one number as it is served: the plugin makes bfloat16 of all floats."""
 
@@ -48,8 +55,13 @@ _DTYPE_BYTES = {
     "half": 2,
     "float32": 4,
     "float": 4,
+    "float64": 8,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
     "auto": 2,
 }
+_T = TypeVar("_T", str, int)
+_PLURALS: Mapping[type, str] = {str: "words", int: "whole numbers"}
 _NESTED = ("text_config", "llm_config", "language_config")
 
 
@@ -73,8 +85,10 @@ class Fields:
         """Return a whole number of 0 or more, or the default where it is not given.
 
         Raises:
-            ConfigError: it is missing without a default, or no such number.
+            ConfigError: it is missing without a default, no such number, or larger than
+                any model has it.
         """
+        most = _MOST_LAYERS if name == "layers" else _MOST
         for spelling in _NAMES.get(name, (name,)):
             value = self._inner.get(spelling)
             if value is None:
@@ -83,6 +97,11 @@ class Fields:
                 raise ConfigError(
                     f"the model's configuration has {spelling} = {value!r}, "
                     "which is not a number of 0 or more"
+                )
+            if value > most:
+                raise ConfigError(
+                    f"the model's configuration has {spelling} above {most:,}, which no "
+                    "model has"
                 )
             return value
         if default is not None:
@@ -110,23 +129,33 @@ class Fields:
         return default if value is None else bool(value)
 
     def text(self, name: str) -> str:
-        """Return a string, the empty one where there is none."""
+        """Return a string, the empty one where there is none.
+
+        Raises:
+            ConfigError: it is something else.
+        """
         value = self._inner.get(name)
-        return value if isinstance(value, str) else ""
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise _no(name, value, "text")
+        return value
 
     def words(self, name: str) -> tuple[str, ...]:
-        """Return a list of strings, the empty one where there is none."""
-        value = self._inner.get(name)
-        if isinstance(value, str) or not isinstance(value, Sequence):
-            return ()
-        return tuple(str(each) for each in value)
+        """Return a list of strings, the empty one where there is none.
+
+        Raises:
+            ConfigError: it is something else.
+        """
+        return _list(name, self._inner.get(name), str) or ()
 
     def numbers(self, name: str) -> tuple[int, ...] | None:
-        """Return a list of whole numbers, None where there is none."""
-        value = self._inner.get(name)
-        if isinstance(value, str) or not isinstance(value, Sequence):
-            return None
-        return tuple(each for each in value if isinstance(each, int))
+        """Return a list of whole numbers, None where there is none.
+
+        Raises:
+            ConfigError: it is something else.
+        """
+        return _list(name, self._inner.get(name), int)
 
     def value(self, name: str) -> object:
         """Return what the configuration gives, None where it doesn't."""
@@ -161,6 +190,29 @@ class Fields:
 
 
 def mapping(config: Mapping[str, object], name: str) -> Mapping[str, object] | None:
-    """Return the part of that name, None where there is none or it is empty."""
+    """Return the part of that name, None where there is none or it is empty.
+
+    Raises:
+        ConfigError: it is something else.
+    """
     value = config.get(name)
-    return value if isinstance(value, Mapping) and value else None
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise _no(name, value, "a mapping")
+    return value or None
+
+
+def _list(name: str, value: object, kind: type[_T]) -> tuple[_T, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
+        raise _no(name, value, f"a list of {_PLURALS[kind]}")
+    return tuple(value)
+
+
+def _no(name: str, value: object, kind: str) -> ConfigError:
+    said = textwrap.shorten(repr(value), 60, placeholder=" …")
+    return ConfigError(
+        f"the model's configuration has {name} = {said}, which is not {kind}"
+    )

@@ -152,9 +152,9 @@ def _kinds(fields: Fields, count: int) -> Sequence[str]:
         return kinds
     if attending is not None:
         return [_ATTENTION if n in attending else MAMBA2 for n in range(count)]
+    # Every fourth layer attends where the configuration doesn't say otherwise.
+    every = fields.positive("full_attention_interval", 4)
     if fields.has("linear_num_value_heads"):
-        # Every fourth layer attends where the configuration doesn't say otherwise.
-        every = fields.positive("full_attention_interval", 4)
         return [GDN if (n + 1) % every else _ATTENTION for n in range(count)]
     if 0 in (fields.numbers("attn_type_list") or ()):
         raise ConfigError(

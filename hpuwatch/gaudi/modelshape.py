@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.modelfields import SERVED_DTYPE_BYTES, Fields
 from hpuwatch.gaudi.modellayers import Latent, Layers, Recurrent, read_layers
 from hpuwatch.gaudi.weights import WeightPart, weight_parts
@@ -72,6 +73,9 @@ def read_model(config: Mapping[str, object]) -> ModelShape:
             arithmetic doesn't know; says which.
     """
     fields = Fields(config)
+    # Neither decides a size, but a file where they are wrong is no model's.
+    fields.words("architectures")
+    fields.dtype_bytes("torch_dtype", "dtype")
     heads, hidden_size = fields.positive("heads"), fields.positive("hidden_size")
     layers = read_layers(fields)
     kv_heads = _kv_heads(fields, heads)
@@ -96,7 +100,13 @@ def read_model(config: Mapping[str, object]) -> ModelShape:
 def _kv_heads(fields: Fields, heads: int) -> int:
     """Return the KV heads; all heads where the configuration doesn't share them."""
     shared = 1 if fields.flag("multi_query") else heads
-    return fields.positive("kv_heads", shared)
+    kv_heads = fields.positive("kv_heads", shared)
+    if heads % kv_heads:
+        raise ConfigError(
+            f"model {fields.name!r} has {heads} attention heads and {kv_heads} KV heads, "
+            "which can't be shared out among them"
+        )
+    return kv_heads
 
 
 def _kind(heads: int, kv_heads: int, layers: Layers) -> Kind:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hpuwatch.gaudi.filled import ended_with, merged_axes
 from hpuwatch.gaudi.grammar import PairDialect
 from hpuwatch.gaudi.model import Bucket, BucketSettings
-from hpuwatch.gaudi.ranges import Axis, filled, linear, log2_up
+from hpuwatch.gaudi.ranges import Axis, check_size, filled, linear, log2_up
 from hpuwatch.gaudi.variables import integer, read_axis
 
 
@@ -22,6 +22,7 @@ def prompt_buckets(s: BucketSettings, d: PairDialect) -> list[Bucket]:
     """
     exponential = s.strategy == "exp"
     batches, lengths = _exp_prompts(s) if exponential else _lin_prompts(s, d)
+    check_size(len(batches), len(lengths))
     pairs = [(b, q) for b in batches for q in lengths]
     kept = [
         (b, q)
@@ -66,7 +67,7 @@ def _decode_top(s: BucketSettings, d: PairDialect) -> int:
 
 
 def _ordered(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    return sorted(set(pairs), key=lambda pair: (pair[0] * pair[1], pair[1], pair[0]))
+    return [(b, x) for _, x, b in sorted({(b * x, x, b) for b, x in pairs})]
 
 
 def _lin_prompts(s: BucketSettings, d: PairDialect) -> tuple[list[int], list[int]]:
@@ -116,8 +117,10 @@ def _lin_decodes(s: BucketSettings, d: PairDialect) -> list[tuple[int, int]]:
     else:
         contexts = linear(blocks, zero_ends=False)
     ceiling = -(-pool // blocks.step) * blocks.step
+    batches = linear(batch, zero_ends=False)
+    check_size(len(batches), len(contexts))
     pairs = []
-    for b in linear(batch, zero_ends=False):
+    for b in batches:
         row = [c for c in contexts if b <= c or not d.batch_within_context]
         if d.ends_with_pool:
             row = ended_with(pool, row)

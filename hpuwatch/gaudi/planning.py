@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil, isfinite
 
 from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.dialects import dialect_of
@@ -16,17 +17,24 @@ from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.gaudi.kvcache import KV_DTYPES
 from hpuwatch.gaudi.model import BucketSettings
 from hpuwatch.gaudi.releases import Release, release_of
-from hpuwatch.gaudi.resolve import FILE_VARIABLE, Flags, default_sizes, resolve
+from hpuwatch.gaudi.resolve import (
+    EXPONENTIAL,
+    FILE_VARIABLE,
+    STRATEGY,
+    Flags,
+    default_sizes,
+    resolve,
+)
 from hpuwatch.gaudi.spans import Point, point_of
 
 RESERVE = "VLLM_GRAPH_RESERVED_MEM"
 READY_TIMEOUT = "VLLM_ENGINE_READY_TIMEOUT_S"
-DEFAULT_UTILISATION = 0.9
+UTILISATION = "--gpu-memory-utilization"
 
 _CHOOSES = {
     "VLLM_CONTIGUOUS_PA": "contiguous_pa",
-    "VLLM_BUCKETING_STRATEGY": "strategy",
-    "VLLM_EXPONENTIAL_BUCKETING": "strategy",
+    STRATEGY: "strategy",
+    EXPONENTIAL: "strategy",
     FILE_VARIABLE: "bucket_file",
 }
 """A variable that decides what a flag of ours may stand in for: setting it ends that."""
@@ -62,7 +70,8 @@ class Plan:
             by :meth:`shapes`.
         env: the variables that are set.
         token_budget: ``--max-num-batched-tokens``, None for the release's default.
-        utilisation: ``--gpu-memory-utilization``, a share of the free memory.
+        utilisation_given: ``--gpu-memory-utilization``, a share of the free memory, None
+            for the release's default.
         blocks_override: ``--num-gpu-blocks-override``.
         kv_cache_dtype: ``--kv-cache-dtype``.
         eager: ``--enforce-eager``: no graphs, and nothing is reserved for them.
@@ -73,7 +82,7 @@ class Plan:
     flags: Flags
     env: Mapping[str, str] = field(default_factory=dict)
     token_budget: int | None = None
-    utilisation: float = DEFAULT_UTILISATION
+    utilisation_given: float | None = None
     blocks_override: int | None = None
     kv_cache_dtype: str = "auto"
     eager: bool = False
@@ -98,16 +107,30 @@ class Plan:
         sizes = default_sizes(dialect, self.flags.max_model_len)
         return sizes["max_num_batched_tokens"]
 
-    def shapes(self, num_blocks: int) -> BucketSettings:
+    @property
+    def utilisation(self) -> float:
+        """Return the share of the free memory that reserve and KV cache divide."""
+        given = self.utilisation_given
+        return default_utilisation(self.at) if given is None else given
+
+    def shapes(self, num_blocks: int, dialect: str | None = None) -> BucketSettings:
         """Return what decides the buckets of a server with so many blocks.
+
+        Args:
+            num_blocks: KV blocks.
+            dialect: rules to stand in for those of the release.
 
         Raises:
             BucketError: the server would stop at a variable or flag; says which.
         """
-        flags = replace(
+        flags = self.sized(num_blocks)
+        return resolve(dialect or self.release.dialect, flags, self.env)
+
+    def sized(self, num_blocks: int) -> Flags:
+        """Return the flags with the blocks and the token budget filled in."""
+        return replace(
             self.flags, num_blocks=num_blocks, max_num_batched_tokens=self.tokens
         )
-        return resolve(self.release.dialect, flags, self.env)
 
     @property
     def reserve_ratio(self) -> float:
@@ -124,23 +147,45 @@ class Plan:
     @property
     def ready_seconds(self) -> int | None:
         """Return how long the front end waits for the engine; None: it waits for ever."""
-        if self.at.family != "plugin":
-            return None
-        knob = KNOBS[READY_TIMEOUT]
-        text = self.env.get(READY_TIMEOUT) if knob.acts(self.at) else None
-        return int(text) if text and text.isdigit() else 600
+        return ready_seconds(self.env, self.at)
+
+
+def ready_seconds(env: Mapping[str, str], at: Point) -> int | None:
+    """Return how long a release's front end waits for the engine; None: for ever.
+
+    Text that is no number ends the start, so the default stands in for it.
+    """
+    if at.family != "plugin":
+        return None
+    knob = KNOBS[READY_TIMEOUT]
+    text = env.get(READY_TIMEOUT, "") if knob.acts(at) else ""
+    # Before the variable acted, its default was the fixed time.
+    return int(text if text.isdigit() else knob.rows[0][1])
+
+
+def patient_seconds(ready_after_seconds: float) -> int:
+    """Return a time-out to advise: twice what a start takes, up to the next five minutes."""
+    return max(1, ceil(2 * ready_after_seconds / 300)) * 300
+
+
+def default_utilisation(at: Point) -> float:
+    """Return the share of the free memory that a release takes unless it is told."""
+    return float(KNOBS[UTILISATION].default(at) or KNOBS[UTILISATION].rows[0][1])
 
 
 def ratio_of(text: str | None, at: Point) -> float:
     """Return the reserve that a release makes of its variable; the default of no number.
 
-    Some releases stop at text that is no number; that is told by the table of knobs.
+    Some releases stop at text that is no number; that is told by the table of knobs.  Where
+    the release has no such variable the newest default stands in.
     """
-    default = float(KNOBS[RESERVE].default(at) or 0.1)
+    knob = KNOBS[RESERVE]
+    default = float(knob.default(at) or knob.rows[0][1])
     try:
-        return default if text is None else float(text)
+        ratio = default if text is None else float(text)
     except ValueError:
         return default
+    return ratio if isfinite(ratio) else default
 
 
 def _yes(text: str) -> bool:
@@ -170,6 +215,12 @@ def _cache_dtype(text: str) -> str:
     return text
 
 
+def _strategy(text: str) -> str:
+    if text not in {"exp", "lin", "pad"}:
+        raise ConfigError(f"--strategy {text!r} is not exp, lin or pad")
+    return text
+
+
 _Reader = Callable[[str], object]
 _SHAPE_FLAGS: dict[str, tuple[str, _Reader]] = {
     "--max-num-seqs": ("max_num_seqs", _count),
@@ -179,12 +230,12 @@ _SHAPE_FLAGS: dict[str, tuple[str, _Reader]] = {
     "--enable-prefix-caching": ("prefix_caching", _yes),
     "--num-speculative-tokens": ("num_speculative_tokens", _whole),
     "--mamba-chunk-size": ("mamba_chunk_size", _whole),
-    "--strategy": ("strategy", str),
+    "--strategy": ("strategy", _strategy),
     "--contiguous-pa": ("contiguous_pa", _yes),
 }
 _PLAN_FLAGS: dict[str, tuple[str, _Reader]] = {
     "--max-num-batched-tokens": ("token_budget", _count),
-    "--gpu-memory-utilization": ("utilisation", float),
+    UTILISATION: ("utilisation_given", float),
     "--num-gpu-blocks-override": ("blocks_override", _count),
     "--kv-cache-dtype": ("kv_cache_dtype", _cache_dtype),
     "--enforce-eager": ("eager", _yes),

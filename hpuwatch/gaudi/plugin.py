@@ -7,7 +7,9 @@ most what its sequences can reach.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from hpuwatch.gaudi.grammar import PluginDialect
 from hpuwatch.gaudi.model import DECODE, PROMPT, Bucket, BucketError, BucketSettings
@@ -28,6 +30,7 @@ from hpuwatch.gaudi.variables import (
 )
 
 LONG = 8192
+FIRST_QUERY = "VLLM_PROMPT_QUERY_BUCKET_MIN"
 _CHECKED = {
     PROMPT: ("PROMPT_BS", "PROMPT_SEQ"),
     DECODE: ("DECODE_BS", "DECODE_BLOCK"),
@@ -44,17 +47,19 @@ def prompt_buckets(s: BucketSettings, d: PluginDialect) -> list[Bucket]:
     check_size(len(batches), len(queries), len(contexts))
     deepest = max(contexts, default=0)
     queries = _rounded_to_chunk(s, d, sorted(queries))
-    last_context = _ends_of_contexts(s, d, queries, deepest)
-    return finished_prompts(
-        s,
-        d,
-        (
-            Bucket(b, q, last_context[q] if c == deepest else c)
-            for b in batches
-            for q in queries
-            for c in contexts
-        ),
-    )
+    ends = _ends_of_contexts(s, d, queries, deepest)
+    rows = {
+        query: sorted({end if c == deepest else c for c in contexts})
+        for query, end in ends.items()
+    }
+    # All in order, so that a long list needs neither a set nor a sort.
+    kept = [
+        Bucket(b, query, context)
+        for b in sorted(set(batches))
+        for query, row in rows.items()
+        for context in row[: bisect_right(row, deepest_prompt(s, d, b, query))]
+    ]
+    return _sliceable(s, kept)
 
 
 def decode_seeds(s: BucketSettings, d: PluginDialect) -> list[Bucket]:
@@ -63,14 +68,22 @@ def decode_seeds(s: BucketSettings, d: PluginDialect) -> list[Bucket]:
     check_size(len(batches), len(contexts))
     if s.contiguous_pa and max(contexts, default=s.num_blocks) < s.num_blocks:
         contexts = [*contexts, s.num_blocks]
-    return finished_decodes(s, d, (Bucket(b, 1, c) for b in batches for c in contexts))
+    kept = []
+    for b in sorted(set(batches)):
+        reach = _reach(s, d, b)
+        row = {int(min(c, reach)) for c in contexts if s.contiguous_pa or b <= c}
+        kept += [Bucket(b, 1, c) for c in sorted(row)]
+    return _some(kept, DECODE)
 
 
 def finished_prompts(
     s: BucketSettings, d: PluginDialect, candidates: Iterable[Bucket]
 ) -> list[Bucket]:
     """Filter and sort prompt candidates."""
-    kept = sorted({b for b in candidates if prompt_fits(s, d, b)})
+    return _sliceable(s, sorted({b for b in candidates if prompt_fits(s, d, b)}))
+
+
+def _sliceable(s: BucketSettings, kept: list[Bucket]) -> list[Bucket]:
     return without_unsliceable(s.env, _some(kept, PROMPT), any_context=False)
 
 
@@ -168,6 +181,11 @@ def _exponential(
     )
 
 
+def starts_at_one(s: BucketSettings, d: PluginDialect) -> bool:
+    """Tell whether exp begins with queries of one token: the only minimum it heeds."""
+    return d.query_min_one and s.env.get(FIRST_QUERY, "").strip() == "1"
+
+
 _Prompts = tuple[list[int], list[int], list[int]]
 
 
@@ -176,7 +194,7 @@ def _exp_prompts(s: BucketSettings, d: PluginDialect) -> _Prompts:
     block, prefills = s.block_size, s.max_num_prefill_seqs
     budget, length = s.max_num_batched_tokens, s.max_model_len
     first = block
-    if d.query_min_one and integer(s.env, "VLLM_PROMPT_QUERY_BUCKET_MIN", 0) == 1:
+    if starts_at_one(s, d):
         first = 1
     rest = length - first
     if d.long_context and length >= LONG:
@@ -316,16 +334,22 @@ def _ends_of_contexts(
 
 def prompt_fits(s: BucketSettings, d: PluginDialect, bucket: Bucket) -> bool:
     """Tell whether the filters let a prompt bucket through."""
-    batch, query, context = bucket
+    return bucket.context <= deepest_prompt(s, d, bucket.batch, bucket.query)
+
+
+def deepest_prompt(
+    s: BucketSettings, d: PluginDialect, batch: int, query: int
+) -> float:
+    """Return the largest context that the filters let through, -inf for none at all."""
     length, block = s.max_model_len, s.block_size
     if s.merged_prefill:
         prefills = s.max_num_prefill_seqs
-        return context <= prefills * ((length - query // prefills) // block)
+        return prefills * ((length - query // prefills) // block)
     if batch * query > s.max_num_batched_tokens:
-        return False
+        return -inf
     if d.sum_filter:
-        return query + context * block <= length
-    return context <= -(-(length - 1) // block) and query <= length
+        return (length - query) // block
+    return -(-(length - 1) // block) if query <= length else -inf
 
 
 def decode_fits(s: BucketSettings, bucket: Bucket) -> bool:
@@ -335,9 +359,13 @@ def decode_fits(s: BucketSettings, bucket: Bucket) -> bool:
 
 def capped(s: BucketSettings, d: PluginDialect, bucket: Bucket) -> Bucket:
     """Cut the context of a decode bucket at what its sequences can reach."""
-    batch, query, context = bucket
-    if not s.contiguous_pa:
-        context = min(context, batch * s.blocks_per_sequence)
+    reach = _reach(s, d, bucket.batch)
+    return bucket if bucket.context <= reach else bucket._replace(context=int(reach))
+
+
+def _reach(s: BucketSettings, d: PluginDialect, batch: int) -> float:
+    """Return the blocks that so many sequences can reach, inf where nothing caps them."""
+    reach = inf if s.contiguous_pa else batch * s.blocks_per_sequence
     if d.mamba_caps_decode and s.mamba_chunk_size > 0:
-        context = min(context, batch * (s.max_model_len // s.block_size))
-    return Bucket(batch, query, context)
+        return min(reach, batch * (s.max_model_len // s.block_size))
+    return reach

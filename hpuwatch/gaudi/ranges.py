@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from hpuwatch.gaudi.model import BucketError
+from hpuwatch.gaudi.model import HANG, TOO_MANY, BucketError
 
 MOST = 1_000_000
+"""Candidates for buckets that hpuwatch lists; the runtime has no such limit."""
 
 
 class Axis(NamedTuple):
@@ -53,7 +54,7 @@ def up_to(value: float, step: int) -> int:
 
 
 def check_size(*lengths: int) -> None:
-    """Refuse a product of ``lengths`` that no server ever finishes to list.
+    """Refuse a product of ``lengths`` that is too large to list here.
 
     Raises:
         BucketError: it has more than ``MOST`` members.
@@ -61,9 +62,9 @@ def check_size(*lengths: int) -> None:
     size = math.prod(lengths)
     if size > MOST:
         raise BucketError(
-            f"These settings name {size} candidates for buckets, more than a server "
-            "can list, let alone warm up; use greater steps or smaller maxima.",
-            "HANG",
+            f"These settings name more than {MOST:,} candidates for buckets: hpuwatch "
+            "doesn't make such a list; use greater steps or smaller maxima.",
+            TOO_MANY,
         )
 
 
@@ -105,7 +106,7 @@ def _endless(*numbers: int) -> BucketError:
     return BucketError(
         f"The range {', '.join(map(str, numbers))} never ends in this release; "
         "set the MIN variable of this axis to 1 or more.",
-        "HANG",
+        HANG,
     )
 
 

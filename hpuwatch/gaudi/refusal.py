@@ -12,21 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from hpuwatch.gaudi.basis import Basis
 from hpuwatch.gaudi.checks import Outcome
 from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.estimate import Estimate
 from hpuwatch.gaudi.grammar import PairDialect
+from hpuwatch.gaudi.heeded import unread
 from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.gaudi.planning import READY_TIMEOUT, Plan
 from hpuwatch.gaudi.predict import Forecast
+from hpuwatch.gaudi.severity import Severity
 from hpuwatch.gaudi.variables import is_true
 from hpuwatch.gaudi.warmuptime import total
 from hpuwatch.units import format_bytes
-
-Severity = Literal["info", "warning", "error"]
 
 POOLS = 3
 """Times the cache that the newest runtime lets a decode bucket hold."""
@@ -51,6 +50,10 @@ class Remark:
     severity: Severity = "error"
 
 
+UNMENDED = frozenset({"heads-uneven", "weights-too-large"})
+"""Want another number of cards; what such cards have free, a basis of these can't tell."""
+
+
 def refusals(forecast: Forecast, basis: Basis) -> tuple[Remark, ...]:
     """Return why the plan can't work, what comes first in a start first."""
     return tuple(remark for check in _REFUSALS for remark in check(forecast, basis))
@@ -58,9 +61,12 @@ def refusals(forecast: Forecast, basis: Basis) -> tuple[Remark, ...]:
 
 def bad_values(plan: Plan) -> Iterator[Remark]:
     """See values that end the start."""
+    dialect = dialect_of(plan.release.dialect)
     for name, value in sorted(plan.env.items()):
         knob = KNOBS.get(name)
         found = knob.judge(value, plan.at) if knob and knob.acts(plan.at) else None
+        if unread(name, dialect, plan.flags, plan.env):
+            continue
         if found is not None and found.outcome is Outcome.DIES:
             yield Remark("bad-value", f"{name}: {found.text}.", name=name)
     if not 0 < plan.utilisation <= 1:
@@ -75,6 +81,23 @@ def bad_values(plan: Plan) -> Iterator[Remark]:
 
 def _values(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
     return bad_values(forecast.plan)
+
+
+def _heads(forecast: Forecast, basis: Basis) -> Iterator[Remark]:
+    """See heads that no card gets a whole number of.
+
+    vLLM checks it at the start, for every model (general knowledge: no log shows it).
+    """
+    model, tp = basis.device and basis.device.model, forecast.plan.tensor_parallel
+    heads = model.heads if model else 0
+    if heads % tp:
+        yield Remark(
+            "heads-uneven",
+            f"{heads:,} attention heads can't be divided among {tp:,} cards "
+            "(--tensor-parallel-size), and the server does not start: choose a number that "
+            "divides them.",
+            {"heads": heads, "tensor_parallel_size": tp},
+        )
 
 
 def _too_long(forecast: Forecast, basis: Basis) -> Iterator[Remark]:
@@ -147,11 +170,8 @@ def _memory(forecast: Forecast, basis: Basis) -> Iterator[Remark]:
 
 def _no_lists(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
     error = forecast.broken
-    if error is not None:
-        ends = (
-            "It never ends" if error.raised == "HANG" else f"It ends in {error.raised}"
-        )
-        yield Remark("no-buckets", f"{error} {ends}.")
+    if error is not None and not forecast.is_open:
+        yield Remark("no-buckets", f"{error} The server {error.end}.")
 
 
 def _sequences(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
@@ -232,6 +252,7 @@ def too_late(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
 
 _REFUSALS = (
     _values,
+    _heads,
     _too_long,
     _budget,
     _memory,

@@ -29,6 +29,13 @@ class Release:
     dialect: str
     assumed_like: str | None = None
 
+    @property
+    def assumption(self) -> str | None:
+        """What is taken without proof, as a clause; None where nothing is."""
+        if self.assumed_like is None:
+            return None
+        return f"assumed like {self.assumed_like}; nobody has compared them"
+
 
 # The minor number of a plugin → the minor number whose dialect holds, and the one that it
 # is assumed like where the two were never compared.
@@ -64,8 +71,9 @@ _FORKS: dict[int, tuple[int, int | None]] = {
     23: (22, 22),
 }
 # vLLM before the plugin → the Gaudi software of its time.  It says nothing of the patch
-# release, and the in-tree code of that vLLM was never compared.
-_BEFORE_PLUGIN = {4: 16, 5: 18, 6: 20, 7: 21, 8: 21, 9: 22}
+# release, and the in-tree code of that vLLM, which begins with 0.6.4, was never compared.
+_BEFORE_PLUGIN = {4: 16, 5: 18, 6: 19, 7: 21, 8: 21, 9: 22}
+_FORK_ALONE = re.compile(r"0\.(?:[45]|6\.[0-3])(?!\d)")
 
 # These two ran older bucket code than the releases that were compared.
 _OLDER_CODE = re.compile(r"1\.21\.[01](?!\d)")
@@ -91,9 +99,9 @@ def release_of(text: str) -> Release:
         raise _unknown(text)
     major, minor = int(number[1]), int(number[2])
     if "fork" in word or gaudi or major == 1:
-        found = _fork(minor, word) if major == 1 else _before_plugin(major, minor)
+        found = _fork(minor, word) if major == 1 else _before_plugin(major, minor, word)
     elif major == 0 and minor < min(_PLUGINS) and "plugin" not in word:
-        found = _before_plugin(major, minor)
+        found = _before_plugin(major, minor, word)
     else:
         found = _plugin(major, minor, exact="0.27.0rc0" in word)
     if found is None:
@@ -138,8 +146,10 @@ def _fork(minor: int, word: str) -> Release | None:
     )
 
 
-def _before_plugin(major: int, minor: int) -> Release | None:
+def _before_plugin(major: int, minor: int, word: str) -> Release | None:
     if major != 0 or minor not in _BEFORE_PLUGIN:
         return None
-    like = _FORKS[_BEFORE_PLUGIN[minor]][0]
-    return Release(f"vllm-0.{minor}", f"fork-1.{like}", f"fork-1.{like}")
+    gaudi = _BEFORE_PLUGIN[minor]
+    name = f"fork-1.{gaudi}" if _FORK_ALONE.search(word) else f"vllm-0.{minor}"
+    like = f"fork-1.{_FORKS[gaudi][0]}"
+    return Release(name, like, like)

@@ -14,16 +14,17 @@ from itertools import chain
 
 from hpuwatch.gaudi.basis import Basis
 from hpuwatch.gaudi.planning import Change, Plan, applied
-from hpuwatch.gaudi.predict import Forecast, predict
-from hpuwatch.gaudi.refusal import Remark, refusals
+from hpuwatch.gaudi.predict import Forecast
+from hpuwatch.gaudi.refusal import UNMENDED, Remark, refusals
 from hpuwatch.gaudi.remedies import (
-    MANY_BUCKETS,
     REMEDIES,
     Remedy,
     coarser,
+    makes_many,
     reached,
     smaller,
 )
+from hpuwatch.gaudi.search import Search, SearchCutError
 
 _STEPS = 64
 
@@ -49,17 +50,29 @@ def repair(forecast: Forecast, basis: Basis) -> Repaired | None:
         basis: what it rests on.
 
     Raises:
+        SearchCutError: the lists are too long to try out enough plans.
         ConfigError: as :func:`hpuwatch.gaudi.predict.predict`.
     """
-    plan = forecast.plan
-    made: dict[str, Change] = {}
+    try:
+        return _repaired(forecast.plan, Search(basis), Repaired((), forecast))
+    except SearchCutError:
+        for back in coarser(forecast.plan):
+            again = Search(basis)
+            begun = _changed(forecast.plan, again, back)
+            return _repaired(forecast.plan, again, begun)
+        raise
+
+
+def _repaired(plan: Plan, search: Search, begun: Repaired) -> Repaired | None:
+    made = {change.name: change for change in begun.changes}
+    forecast = begun.forecast
     for _ in range(_STEPS):
-        left = refusals(forecast, basis)
-        if any(each.code == "weights-too-large" for each in left):
+        left = refusals(forecast, search.basis)
+        if any(each.code in UNMENDED for each in left):
             return None
         if not left:
-            return _needed(plan, basis, Repaired(tuple(made.values()), forecast))
-        step = _helping(forecast, basis, left) or _shrinking(forecast.plan, basis)
+            return _needed(plan, search, Repaired(tuple(made.values()), forecast))
+        step = _helping(forecast, search, left) or _shrinking(forecast.plan, search)
         if step is None:
             return None
         for change in step.changes:
@@ -69,37 +82,39 @@ def repair(forecast: Forecast, basis: Basis) -> Repaired | None:
     return None
 
 
-def _changed(plan: Plan, basis: Basis, remedy: Remedy) -> Repaired:
-    return Repaired(remedy, predict(applied(plan, remedy), basis))
+def _changed(plan: Plan, search: Search, remedy: Remedy) -> Repaired:
+    return Repaired(remedy, search.predict(applied(plan, remedy)))
 
 
-def _needed(plan: Plan, basis: Basis, found: Repaired) -> Repaired:
+def _needed(plan: Plan, search: Search, found: Repaired) -> Repaired:
     """Take back every change without which the plan works too, the last one first."""
     for change in reversed(found.changes if len(found.changes) > 1 else ()):
         others = tuple(each for each in found.changes if each != change)
-        without = _changed(plan, basis, others)
-        if not refusals(without.forecast, basis):
-            return _needed(plan, basis, without)
+        try:
+            without = _changed(plan, search, others)
+        except SearchCutError:
+            return found  # it works as it is
+        if not refusals(without.forecast, search.basis):
+            return _needed(plan, search, without)
     return found
 
 
 def _helping(
-    forecast: Forecast, basis: Basis, left: Sequence[Remark]
+    forecast: Forecast, search: Search, left: Sequence[Remark]
 ) -> Repaired | None:
     """Return the nearest remedy of the first refusal that gets the start further."""
     first = left[0]
-    offered = REMEDIES[first.code](forecast, basis, first)
-    if sum(map(len, forecast.lists.values())) > MANY_BUCKETS:
-        # Each try would take long, and no server warms so many buckets.
+    offered = REMEDIES[first.code](forecast, search, first)
+    if makes_many(forecast):
         offered = chain(coarser(forecast.plan), offered)
     for remedy in offered:
-        then = _changed(forecast.plan, basis, remedy)
-        if reached(refusals(then.forecast, basis)) > reached(left):
+        then = _changed(forecast.plan, search, remedy)
+        if reached(refusals(then.forecast, search.basis)) > reached(left):
             return then
     return None
 
 
-def _shrinking(plan: Plan, basis: Basis) -> Repaired | None:
+def _shrinking(plan: Plan, search: Search) -> Repaired | None:
     """Return a step towards the smallest plan, None at its end."""
     step = smaller(plan)
-    return None if step is None else _changed(plan, basis, step)
+    return None if step is None else _changed(plan, search, step)

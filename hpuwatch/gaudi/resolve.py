@@ -11,10 +11,16 @@ from dataclasses import dataclass
 
 from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.grammar import Dialect, PluginDialect
-from hpuwatch.gaudi.model import BucketError, BucketSettings
+from hpuwatch.gaudi.kvcache import HPU_BLOCK_SIZE
+from hpuwatch.gaudi.model import UNKNOWN, BucketError, BucketSettings
 from hpuwatch.gaudi.variables import integer, is_true
 
 FILE_VARIABLE = "VLLM_BUCKETING_FROM_FILE"
+STRATEGY = "VLLM_BUCKETING_STRATEGY"
+EXPONENTIAL = "VLLM_EXPONENTIAL_BUCKETING"
+"""The older name of the choice; where both are set it wins."""
+MAX_NUM_SEQS = 256
+"""vLLM's default of ``--max-num-seqs``."""
 
 _AXES = ("PROMPT_BS", "PROMPT_SEQ", "DECODE_BS", "DECODE_BLOCK")
 
@@ -24,15 +30,16 @@ class Flags:
     """What the command line of a server says about shapes, and what its log adds.
 
     ``None`` means not given.  ``num_blocks``, the Mamba chunk, the clamp and the attention
-    block of a hybrid model are known only to the running server, and are read off its log.  ``strategy`` and
-    ``contiguous_pa``, where given, stand in for the variables that choose them.
+    block of a hybrid model are known only to the running server, and are read off its log.
+    ``strategy`` and ``contiguous_pa``, where given, stand in for the variables that choose
+    them.
     """
 
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
     num_blocks: int
-    block_size: int = 128
+    block_size: int = HPU_BLOCK_SIZE
     max_num_prefill_seqs: int | None = None
     prefix_caching: bool | None = None
     num_speculative_tokens: int = 0
@@ -52,9 +59,9 @@ def default_sizes(dialect: Dialect, max_model_len: int) -> dict[str, int]:
     """
     whole = not dialect.name.startswith("gaudi-plugin")
     return {
-        "max_num_seqs": 256,
+        "max_num_seqs": MAX_NUM_SEQS,
         "max_num_batched_tokens": max(max_model_len, 2048) if whole else 2048,
-        "block_size": 128,
+        "block_size": HPU_BLOCK_SIZE,
     }
 
 
@@ -127,7 +134,7 @@ def strategy_of(dialect: Dialect, flags: Flags, env: Mapping[str, str]) -> str:
         return flags.strategy
     if dialect.strategy_rule == "fixed":
         return dialect.strategies[0]
-    legacy = env.get("VLLM_EXPONENTIAL_BUCKETING")
+    legacy = env.get(EXPONENTIAL)
     if dialect.strategy_rule == "literal":
         return "exp" if (legacy or "").lower() == "true" else "lin"
     named = _named(dialect, env) if dialect.strategy_rule == "named" else "exp"
@@ -137,7 +144,7 @@ def strategy_of(dialect: Dialect, flags: Flags, env: Mapping[str, str]) -> str:
 
 
 def _named(dialect: Dialect, env: Mapping[str, str]) -> str:
-    named = env.get("VLLM_BUCKETING_STRATEGY", "exp")
+    named = env.get(STRATEGY, "exp")
     allowed = [strategy for strategy in dialect.strategies if strategy != "file"]
     if named not in allowed:
         raise BucketError(
@@ -151,7 +158,7 @@ def _named(dialect: Dialect, env: Mapping[str, str]) -> str:
 def _check(dialect: Dialect, flags: Flags, env: Mapping[str, str]) -> None:
     """Raise what the runtime raises before it makes any list."""
     _check_counts(flags)
-    named = env.get("VLLM_BUCKETING_STRATEGY")
+    named = env.get(STRATEGY)
     if named is not None and dialect.old_names and named not in dialect.old_names:
         raise BucketError(
             f"This release does not start with VLLM_BUCKETING_STRATEGY={named!r}; "
@@ -196,7 +203,7 @@ def _check_plugin(dialect: PluginDialect, flags: Flags, env: Mapping[str, str]) 
         raise BucketError(
             "The buckets of unified attention (VLLM_UNIFIED_ATTN) are not known to "
             "hpuwatch; it was experimental and is gone since plugin-0.18.",
-            "unknown",
+            UNKNOWN,
         )
 
 

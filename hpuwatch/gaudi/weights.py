@@ -63,6 +63,7 @@ _TIED = _UNGATED - {"falcon", "nemotron_h", "phi"} | {"gemma", "gemma2"}
 _QUANTISED_BITS = {"fp8": 8, "fbgemm_fp8": 8, "mxfp4": 4.25}
 """Bits of a weight by ``quant_method``, where the method alone tells them."""
 
+_MOST_BITS = 64
 _SCALE_BYTES = 2
 _VISION_MATRICES = 2  # of a vision tower's feed-forward part
 
@@ -110,7 +111,7 @@ def _weight_bytes(fields: Fields) -> float:
         return SERVED_DTYPE_BYTES
     method = str(given.get("quant_method", ""))
     bits = given.get("bits", _compressed_bits(given))
-    if isinstance(bits, int) and bits > 0:
+    if isinstance(bits, int) and 0 < bits <= _MOST_BITS:
         group = given.get("group_size")
         scales = _SCALE_BYTES / group if isinstance(group, int) and group > 0 else 0.0
         return bits / 8 + scales

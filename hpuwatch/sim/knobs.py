@@ -11,8 +11,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hpuwatch.gaudi.planning import RESERVE, ratio_of
+from hpuwatch.gaudi.releases import NEWEST
+from hpuwatch.gaudi.spans import point_of
+
 STRATEGIES = ("exp", "lin", "pad")
-DEFAULT_RESERVE = 0.1
+DEFAULT_RESERVE = ratio_of(None, point_of(NEWEST))
 
 _TRUE = {"true", "t", "1", "yes", "y", "on"}
 _AXES = {
@@ -72,7 +76,7 @@ def read_knobs(env: Mapping[str, str]) -> Knobs:
         KnobError: the strategy is unknown.
     """
     strategy, overruled = _strategy(env)
-    reserve, bad = _reserve(env.get("VLLM_GRAPH_RESERVED_MEM"))
+    reserve, bad = _reserve(env.get(RESERVE))
     bucket_env = {name: env[name] for name in BUCKET_VARIABLES if name in env}
     return Knobs(
         reserve=reserve,
@@ -103,7 +107,7 @@ def unknown_to_core(env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the plugin's variables, which vLLM's core warns that it doesn't know."""
     plugins = {
         *BUCKET_VARIABLES,
-        "VLLM_GRAPH_RESERVED_MEM",
+        RESERVE,
         "VLLM_SKIP_WARMUP",
         "VLLM_CONTIGUOUS_PA",
         "VLLM_BUCKETING_STRATEGY",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 
-from hpuwatch.advise.bucketing import release
 from hpuwatch.advise.causes import code_of, root_fault
 from hpuwatch.advise.ends import told
 from hpuwatch.advise.figures import reserve_of, tightest
 from hpuwatch.advise.proposal import activation_allowance_bytes
 from hpuwatch.life.phases import Phase
-from hpuwatch.state.model import Fault, Known, Memory, Server, Start
+from hpuwatch.state.configured import printed_strategy, release
+from hpuwatch.state.model import Fault, Known, Memory, Server, Start, value_of
+from hpuwatch.state.warmup_timed import timed_start
 from hpuwatch.tune.trial import Facts, Outcome, TrialState
 from hpuwatch.units import Amount
-
-T = TypeVar("T")
 
 RESERVE = "VLLM_GRAPH_RESERVED_MEM"
 STRATEGY = "VLLM_BUCKETING_STRATEGY"
@@ -23,7 +21,6 @@ LEGACY_STRATEGY = "VLLM_EXPONENTIAL_BUCKETING"
 
 OTHER = "other"
 
-_LEGACY_NAMES = {"exponential_bucketing": "exp", "linear_bucketing": "lin"}
 _LOADING = (Phase.STOPPED, Phase.STARTING, Phase.LOADING)
 _WHILE = {
     Phase.STARTING: "while starting",
@@ -39,30 +36,32 @@ def facts_of(start: Start) -> Facts:
     """Return what the log of one start said, of the rank with the least memory."""
     found = tightest(start)
     memory = found[1] if found else Memory()
-    server = start.server
+    server, timed = start.server, timed_start(start)
     return Facts(
         simulated=server.simulated,
         release=_release(server),
-        model=_value(server.model) or "",
-        card=_value(server.card) or "",
-        tensor_parallel=_value(server.tensor_parallel),
-        strategy=_strategy(server.features),
+        model=value_of(server.model) or "",
+        card=value_of(server.card) or "",
+        tensor_parallel=value_of(server.tensor_parallel),
+        strategy=printed_strategy(start) or "",
         flags={
             name: known.value for name, known in server.flags.items() if tunable(name)
         },
         usable_bytes=_bytes(memory.usable),
         reserve_bytes=_bytes(memory.reserve),
-        reserve_ratio=_value(memory.reserve_ratio),
+        reserve_ratio=value_of(memory.reserve_ratio),
         kv_bytes=_bytes(memory.kv_cache),
-        kv_blocks=_value(start.kv.blocks),
+        kv_blocks=value_of(start.kv.blocks),
         block_size=start.kv.block_size,
         allowance_bytes=_allowance(start),
         graph_bytes=_graph_bytes(start),
         buckets={phase: known.value.count for phase, known in start.buckets.items()},
-        warmup_seconds=_value(start.warmup.seconds),
-        max_num_seqs=_value(server.max_num_seqs),
-        max_num_batched_tokens=_value(server.max_num_batched_tokens),
-        max_model_len=_value(server.max_model_len),
+        warmup_seconds=value_of(start.warmup.seconds),
+        phase_seconds=timed.phase_seconds if timed else {},
+        fixed_seconds=timed.fixed_seconds if timed else 0.0,
+        max_num_seqs=value_of(server.max_num_seqs),
+        max_num_batched_tokens=value_of(server.max_num_batched_tokens),
+        max_model_len=value_of(server.max_model_len),
     )
 
 
@@ -200,18 +199,7 @@ def _graph_bytes(start: Start) -> dict[str, int]:
 def _release(server: Server) -> str:
     """Return the release (``plugin-0.26``), else the version that the log printed."""
     found = release(server)
-    return found.name if found else _value(server.version) or ""
-
-
-def _strategy(features: Mapping[str, str]) -> str:
-    named = features.get("bucketing_strategy", "")
-    if not named and "exponential_bucketing" in features:
-        return "exp" if features["exponential_bucketing"].lower() == "true" else "lin"
-    return _LEGACY_NAMES.get(named, named)
-
-
-def _value(known: Known[T] | None) -> T | None:
-    return known.value if known else None
+    return found.name if found else value_of(server.version) or ""
 
 
 def _bytes(known: Known[Amount] | None) -> int | None:

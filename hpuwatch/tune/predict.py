@@ -20,13 +20,12 @@ from hpuwatch.gaudi.graphseen import Observation
 from hpuwatch.gaudi.kvcache import HPU_BLOCK_SIZE
 from hpuwatch.gaudi.memory import blocks_won
 from hpuwatch.gaudi.planning import Plan
-from hpuwatch.gaudi.resolve import Flags
+from hpuwatch.gaudi.resolve import MAX_NUM_SEQS, Flags
 from hpuwatch.gaudi.warmuptime import TimedStart, learn
 from hpuwatch.tune.facts import RESERVE, shows_reserve_too_small
 from hpuwatch.tune.trial import Facts, Trial, TrialState
 from hpuwatch.units import MIB
 
-DEFAULT_MAX_NUM_SEQS = 256
 UNFORESEEN_FACTOR = 1.05
 LEAST_NEED_BYTES = 16 * MIB
 
@@ -105,7 +104,7 @@ class Forecast:
             reserve_bytes=round(ratio * self.usable_bytes),
             kv_blocks=blocks,
             buckets=counts,
-            warmup_seconds=self._warmup(counts),
+            warmup_seconds=self._warmup(lists),
         )
 
     def _blocks(self, ratio: float) -> int | None:
@@ -136,14 +135,18 @@ class Forecast:
         need = sum(graphs.values()) * self.factor + self.allowance_bytes
         return max(LEAST_NEED_BYTES, round(need) - self.outside_bytes)
 
-    def _warmup(self, counts: Mapping[str, int] | None) -> float | None:
-        """Return the seconds of so many buckets, by the law of the baseline's own start."""
-        seconds = self.baseline.warmup_seconds
-        if seconds is None or not counts or not any(self.baseline.buckets.values()):
-            return seconds
-        return (
-            learn([TimedStart(self.baseline.buckets, seconds)]).of_counts(counts).value
+    def _warmup(self, lists: BucketLists | None) -> float | None:
+        """Return the seconds of these buckets, by the law of the baseline's own start."""
+        seen = self.baseline
+        if seen.warmup_seconds is None or not lists or not any(seen.buckets.values()):
+            return seen.warmup_seconds
+        timed = TimedStart(
+            seen.buckets,
+            seen.warmup_seconds,
+            phase_seconds=seen.phase_seconds,
+            fixed_seconds=seen.fixed_seconds,
         )
+        return learn([timed]).seconds(lists).value
 
 
 def calibrate(trials: Sequence[Trial], environment: Mapping[str, str]) -> Forecast:
@@ -192,7 +195,7 @@ def bucket_lists(
     if not facts.release or facts.max_model_len is None:
         return None
     flags = Flags(
-        max_num_seqs=facts.max_num_seqs or DEFAULT_MAX_NUM_SEQS,
+        max_num_seqs=facts.max_num_seqs or MAX_NUM_SEQS,
         max_num_batched_tokens=0,  # the plan knows the release's default
         max_model_len=facts.max_model_len,
         num_blocks=blocks,

@@ -169,9 +169,10 @@ class Facts:
     """What the log of a trial's server said, as far as it was needed and printed.
 
     Memory is that of the rank with the least.  ``graph_bytes`` is by phase, with what
-    warm-up took beyond the phases as ``other``; ``allowance_bytes`` is what the reserve
-    should hold for activations that nobody measured.  ``flags`` holds tuned variables
-    only, since a variable may be a secret.
+    warm-up took beyond the phases as ``other``; ``phase_seconds`` is by phase where each was
+    timed, and ``fixed_seconds`` what else warm-up took; ``allowance_bytes`` is what the
+    reserve should hold for activations that nobody measured.  ``flags`` holds tuned
+    variables only, since a variable may be a secret.
     """
 
     simulated: bool = False
@@ -191,6 +192,8 @@ class Facts:
     graph_bytes: Mapping[str, int] = field(default_factory=dict)
     buckets: Mapping[str, int] = field(default_factory=dict)
     warmup_seconds: float | None = None
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    fixed_seconds: float = 0.0
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     max_model_len: int | None = None

@@ -7,17 +7,14 @@ random.  Each row is the median of some rounds, beside the bound that it should 
 from __future__ import annotations
 
 import random
-import statistics
-import time
-from collections.abc import Callable
 
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, generate
 from hpuwatch.gaudi.lookup import prepare
 from hpuwatch.gaudi.lookuptable import look_up_all
 from hpuwatch.gaudi.model import BucketSettings
 from hpuwatch.gaudi.resolve import Flags, resolve
+from tests.bench.row import row
 
-_ROUNDS = 5
 _SHAPES = 1_000_000
 _LONG = 131_072
 
@@ -25,16 +22,6 @@ _LONG = 131_072
 def _settings(strategy: str) -> BucketSettings:
     flags = Flags(256, 2048, _LONG, 4107, strategy=strategy, contiguous_pa=False)
     return resolve("gaudi-plugin-head", flags, {})
-
-
-def _row(name: str, work: Callable[[], object], bound_seconds: float) -> None:
-    seconds = []
-    for _ in range(_ROUNDS):
-        begun = time.process_time()
-        work()
-        seconds.append(time.process_time() - begun)
-    took = statistics.median(seconds)
-    print(f"{name:34} {took * 1000:9.1f} ms   bound {bound_seconds * 1000:6.0f} ms")
 
 
 def _shapes(phase: str, deepest: int) -> list[Bucket]:
@@ -57,13 +44,13 @@ def bucket_rows() -> None:
         prepared = prepare(settings)
         for phase, deepest in ((PROMPT, 1024), (DECODE, 4107)):
             count = len(prepared.of(phase))
-            _row(
+            row(
                 f"{strategy} {phase}: {count:,} buckets",
                 lambda settings=settings, phase=phase: generate(settings, phase),  # type: ignore[misc]  # bound at once
                 0.1,
             )
             wanted = _shapes(phase, deepest)
-            _row(
+            row(
                 f"{strategy} {phase}: 1,000,000 look-ups",
                 lambda prepared=prepared, phase=phase, wanted=wanted: look_up_all(  # type: ignore[misc]  # likewise
                     prepared, phase, wanted

@@ -7,40 +7,58 @@ log, reading it included.
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hpuwatch.app.predict import Order, answer
 from hpuwatch.app.predict_document import document
+from hpuwatch.gaudi.buckets import forget
 from hpuwatch.gaudi.planning import Change
 from tests.bench.busylog import simulated_start
+from tests.bench.row import row
 
-_ROUNDS = 5
 _BOUND_SECONDS = 0.5
+_ABSURD_BOUND_SECONDS = 2.0
 
 
-def _row(name: str, work: Callable[[], object]) -> None:
-    seconds = []
-    for _ in range(_ROUNDS):
-        begun = time.process_time()
-        work()
-        seconds.append(time.process_time() - begun)
-    took = statistics.median(seconds)
-    print(f"{name:34} {took * 1e3:9.1f} ms   bound {_BOUND_SECONDS * 1e3:6.0f} ms")
+def _told(order: Order) -> dict[str, object]:
+    forget()
+    return document(answer(order))
 
 
-def _order(strategy: str, length: int, seqs: int) -> Order:
+def _order(strategy: str, length: int, seqs: int, **more: str) -> Order:
     flags = {
-        "strategy": strategy,
-        "max-model-len": length,
-        "max-num-seqs": seqs,
-        "max-num-batched-tokens": 2048,
+        "--strategy": strategy,
+        "--max-model-len": str(length),
+        "--max-num-seqs": str(seqs),
+        "--max-num-batched-tokens": "2048",
+        **more,
     }
-    changes = [Change(f"--{name}", str(value)) for name, value in flags.items()]
+    changes = [Change(name, value) for name, value in flags.items()]
     return Order(changes=changes, release="plugin-head", num_blocks=4107)
+
+
+_MILLION = 1 << 20
+_MERGED = {
+    "VLLM_MERGED_PREFILL": "1",
+    "VLLM_PROMPT_QUERY_BUCKET_MIN": "4096",
+    "--block-size": "16",
+}
+_LONG = {"--max-num-batched-tokens": "8192"}
+_ABSURD = (
+    ("lin, 1M, refused", _order("lin", _MILLION, 256, **_MERGED)),
+    ("lin, 1M, long lists", _order("lin", _MILLION, 64, **_LONG)),
+    (
+        "fork lin, 1M, shrunk",
+        replace(
+            _order("lin", _MILLION, 256, **{"--block-size": "16"}),
+            release="fork-1.21",
+            num_blocks=100,
+        ),
+    ),
+)
 
 
 def predict_rows() -> None:
@@ -49,15 +67,18 @@ def predict_rows() -> None:
         ("exp, 4k, works", _order("exp", 4096, 64)),
         ("exp, 128k, repaired", _order("exp", 131072, 256)),
         ("lin, 128k, repaired", _order("lin", 131072, 256)),
+        ("lin, 128k, refused", _order("lin", 131072, 256, **_MERGED)),
     )
     for name, order in cases:
-        _row(f"predict {name}", lambda order=order: document(answer(order)))  # type: ignore[misc]  # bound at once
+        row(f"predict {name}", partial(_told, order), _BOUND_SECONDS)
+    for name, order in _ABSURD:
+        row(f"predict {name}", partial(_told, order), _ABSURD_BOUND_SECONDS)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
         log.write_bytes(simulated_start(Path(folder)))
         change = Change("VLLM_GRAPH_RESERVED_MEM", "0.2")
         order = Order(logs=[str(log)], changes=[change])
-        _row("predict of a log", lambda: document(answer(order)))
+        row("predict of a log", partial(_told, order), _BOUND_SECONDS)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from hpuwatch.advise.envheader import EnvHeader
 from hpuwatch.gaudi import checks
+from hpuwatch.gaudi.basis import Printed
 from hpuwatch.gaudi.checks import Outcome
 from hpuwatch.gaudi.knobs import Knob, named
 from hpuwatch.gaudi.releases import NEWEST, Release, release_of
@@ -79,6 +80,7 @@ class Configuration:
         warmup: what warm-up takes, where it was timed with these very settings.
         law: what the graphs of a warm-up cost, of this server's log or of public ones.
         num_blocks: KV blocks, where known.
+        printed: what the log of the running server tells of its buckets.
         mamba_chunk_size: of a Mamba model, else 0.
         header: of the env file that is to be used.
         server: what machine and server really are, as far as known.
@@ -92,6 +94,7 @@ class Configuration:
     warmup: WarmupTime | None = None
     law: WarmupLaw = field(default_factory=lambda: learn(()))
     num_blocks: int | None = None
+    printed: Printed | None = None
     mamba_chunk_size: int = 0
     header: EnvHeader | None = None
     server: EnvHeader = field(default_factory=EnvHeader)
@@ -111,7 +114,7 @@ class Configuration:
         if name in self.settings:
             return self.settings[name].value
         knob = named(name)
-        return knob.default(self.at) if knob else None
+        return knob.plain(self.at) if knob else None
 
     def is_on(self, name: str) -> bool:
         """Tell whether a knob comes to yes under the release, by default too."""
@@ -119,12 +122,21 @@ class Configuration:
         if value is None:
             return False
         if name not in self.settings:
-            return value.split(maxsplit=1)[0].strip(";,") in _YES
+            return value in _YES
         return reads_true(named(name), value, self.at)
 
     def number(self, name: str) -> int | None:
         """Return a whole number that is set or a default, None for anything else."""
         return flag_number(self.value(name) or "")
+
+    def count(self, name: str) -> int | None:
+        """Return the size that somebody set, None where it is left to the server.
+
+        So it is without the flag, with ``auto`` and with -1.
+        """
+        setting = self.settings.get(name)
+        number = flag_number(setting.value) if setting else None
+        return number if number is not None and number > 0 else None
 
     @property
     def env(self) -> dict[str, str]:

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from hpuwatch.advise.finding import ERROR, INFO, SEVERITIES, WARNING
-from hpuwatch.advise.lint import names, origin, shapes, start, values
+from hpuwatch.advise.lint import names, origin, shapes, sizes, start, values
 from hpuwatch.advise.lint.configuration import Configuration
 from hpuwatch.advise.lint.interplay import conflicting
 from hpuwatch.advise.lint.remark import LintFinding, Remark
 from hpuwatch.gaudi.checks import Outcome
+from hpuwatch.gaudi.conflict import Conflict
 from hpuwatch.gaudi.conflicts import CONFLICTS
 
 WRONG_SERVER = "wrong-server"
+_KNOB_IGNORED, _STRATEGY_IGNORES = "knob-ignored", "strategy-ignores"
 
 
 class LintKind(NamedTuple):
@@ -31,10 +33,17 @@ class LintKind(NamedTuple):
 
 
 def _interplay() -> tuple[LintKind, ...]:
-    rows = {each.code: each for each in reversed(CONFLICTS)}
+    rows: dict[str, list[Conflict]] = {}
+    for each in CONFLICTS:
+        rows.setdefault(each.code, []).append(each)
     return tuple(
-        LintKind(each.code, each.severity, each.happens, conflicting(each.code))
-        for each in reversed(rows.values())
+        LintKind(
+            code,
+            alike[0].severity,
+            " Or: ".join(dict.fromkeys(each.happens for each in alike)),
+            conflicting(code),
+        )
+        for code, alike in rows.items()
     )
 
 
@@ -70,7 +79,7 @@ LINT_KINDS: tuple[LintKind, ...] = (
         "value-odd",
         WARNING,
         "A value outside of what is legal, which acts all the same.",
-        values.ending_as(Outcome.WORKS),
+        sizes.odd,
     ),
     LintKind(
         "flag-unknown",
@@ -79,7 +88,7 @@ LINT_KINDS: tuple[LintKind, ...] = (
         names.refused,
     ),
     LintKind(
-        "knob-ignored", WARNING, "The release passes over it silently.", names.ignored
+        _KNOB_IGNORED, WARNING, "The release passes over it silently.", names.ignored
     ),
     LintKind(
         "knob-renamed",
@@ -102,11 +111,12 @@ LINT_KINDS: tuple[LintKind, ...] = (
     LintKind(
         "name-misspelt",
         WARNING,
-        "A name that nobody knows, and that is nearly a known one.",
+        "A name that nobody knows, and that is nearly a known one: a variable, which does "
+        "nothing, or a flag, with which the server does not start (error).",
         names.misspelt,
     ),
     LintKind(
-        "strategy-ignores",
+        _STRATEGY_IGNORES,
         WARNING,
         "A bound of an axis that the strategy doesn't ask for.",
         shapes.unheeded_axes,
@@ -147,6 +157,12 @@ LINT_KINDS: tuple[LintKind, ...] = (
         ERROR,
         "The server stops while it makes its buckets.",
         shapes.no_buckets,
+    ),
+    LintKind(
+        "sizes-refused",
+        ERROR,
+        "Sizes with which the server doesn't come up, as `hpuwatch predict` says too.",
+        sizes.refused,
     ),
     LintKind(
         "ready-timeout",
@@ -193,7 +209,15 @@ def lint(configuration: Configuration) -> tuple[LintFinding, ...]:
         for kind in LINT_KINDS
         for remark in kind.check(configuration)
     ]
-    return tuple(sorted(found, key=lambda each: -SEVERITIES.index(each.severity)))
+    stopping = {each.remark.about.name for each in found if each.severity == ERROR}
+    kept = (
+        each
+        for each in found
+        # What ends the start was looked at, even if it would change nothing.
+        if each.code not in {_KNOB_IGNORED, _STRATEGY_IGNORES}
+        or each.remark.about.name not in stopping
+    )
+    return tuple(sorted(kept, key=lambda each: -SEVERITIES.index(each.severity)))
 
 
 def documentation() -> str:

@@ -7,10 +7,10 @@ from difflib import get_close_matches
 
 from hpuwatch.advise.lint.configuration import Configuration
 from hpuwatch.advise.lint.remark import Remark
+from hpuwatch.gaudi.knob import PREFIXES
 from hpuwatch.gaudi.knobs import KNOBS, Knob, named
 from hpuwatch.gaudi.spans import prose
 
-_OURS = ("VLLM_", "PT_", "HABANA_", "HPU_", "EXPERIMENTAL_")
 _ALIKE = 0.9
 """From this similarity on, a name that nobody knows counts as another one, misspelt."""
 
@@ -92,6 +92,7 @@ def misspelt(found: Configuration) -> Iterator[Remark]:
                 if name.startswith("-")
                 else "Nothing reads a variable of this name.",
                 f"Set {meant}, if that is meant.",
+                "error" if name.startswith("-") else None,
             )
 
 
@@ -99,7 +100,7 @@ def _meant(name: str) -> str | None:
     is_flag = name.startswith("--")
     known = [each for each in KNOBS if each.startswith("--") == is_flag]
     asked = name.lower() if is_flag else name.upper()
-    if not is_flag and not asked.startswith(_OURS) and asked not in KNOBS:
+    if not is_flag and not asked.startswith(PREFIXES) and asked not in KNOBS:
         return None
     close = get_close_matches(asked, known, 1, _ALIKE)
     return close[0] if close else None

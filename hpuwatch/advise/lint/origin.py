@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hpuwatch.advise.envheader import EnvHeader
 from hpuwatch.advise.lint.configuration import Configuration, Setting
 from hpuwatch.advise.lint.remark import Remark
 from hpuwatch.errors import ConfigError
@@ -22,16 +23,23 @@ def other_server(found: Configuration) -> Iterator[Remark]:
     """Compare the head of the env file with the server, as far as both are known."""
     if found.header is None:
         return
-    server = found.server.known()
-    for name, wanted in found.header.known().items():
-        there = server.get(name)
-        if there is not None and not _same(name, wanted, there):
-            yield Remark(
-                Setting(name, wanted, "env file"),
-                f"The settings were found for {_WORDS[name]} {wanted}; here it is "
-                f"{there}.",
-                "Don't use this file here: tune on this server.",
-            )
+    for name, wanted, said in disagreements(found.header, found.server):
+        yield Remark(
+            Setting(name, wanted, "env file"),
+            said,
+            "Don't use this file here: tune on this server.",
+        )
+
+
+def disagreements(
+    header: EnvHeader, server: EnvHeader
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, what the file was made for, a sentence) of all that differs."""
+    there = server.known()
+    for name, wanted in header.known().items():
+        if name in there and not _same(name, wanted, there[name]):
+            said = f"The settings were found for {_WORDS[name]} {wanted}; here it is "
+            yield name, wanted, f"{said}{there[name]}."
 
 
 def _same(name: str, wanted: str, there: str) -> bool:

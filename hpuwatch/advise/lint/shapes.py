@@ -9,20 +9,16 @@ from hpuwatch.advise.lint import values
 from hpuwatch.advise.lint.configuration import Configuration
 from hpuwatch.advise.lint.remark import Remark, unset
 from hpuwatch.errors import ConfigError
-from hpuwatch.gaudi.bucketcheck import check_file
-from hpuwatch.gaudi.bucketlines import file_lines
+from hpuwatch.gaudi.bucketcheck import check_file, check_lines
 from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.grammar import PluginDialect
 from hpuwatch.gaudi.heeded import heeded
 from hpuwatch.gaudi.lookup import Prepared, prepare
-from hpuwatch.gaudi.model import BucketError, BucketSettings
+from hpuwatch.gaudi.model import UNKNOWN, BucketError, BucketSettings
 from hpuwatch.gaudi.resolve import FILE_VARIABLE, Flags, default_sizes, resolve
 
 _PREFILLS = "VLLM_PROMPT_BS_BUCKET_MAX"
 _DECODES = "VLLM_DECODE_BLOCK_BUCKET_MAX"
-
-HANG, UNKNOWN = "HANG", "unknown"
-"""Ends of a :class:`BucketError` that are no exception of the runtime."""
 
 _SIZES = {
     "max_num_seqs": "--max-num-seqs",
@@ -34,11 +30,12 @@ _LENGTH_UNKNOWN = 131072
 """Stands in for the model's length where nobody says it: no complaint is due to it."""
 
 
-def _flags(found: Configuration) -> Flags:
-    longest = found.number("--max-model-len") or _LENGTH_UNKNOWN
+def flags_of(found: Configuration) -> Flags:
+    """Return the sizes that are set, with vLLM's defaults for the others."""
+    longest = found.count("--max-model-len") or _LENGTH_UNKNOWN
     sizes = default_sizes(dialect_of(found.release.dialect), longest)
     for name in sizes:
-        sizes[name] = found.number(_SIZES[name]) or sizes[name]
+        sizes[name] = found.count(_SIZES[name]) or sizes[name]
     caching = found.settings.get("--enable-prefix-caching")
     listed = found.bucket_file
     return Flags(
@@ -49,7 +46,7 @@ def _flags(found: Configuration) -> Flags:
         # More than any batch can need: no complaint is then due to a small pool.
         num_blocks=found.num_blocks
         or sizes["max_num_seqs"] * -(-longest // sizes["block_size"]),
-        max_num_prefill_seqs=found.number("--max-num-prefill-seqs"),
+        max_num_prefill_seqs=found.count("--max-num-prefill-seqs"),
         prefix_caching=None
         if caching is None
         else found.is_on("--enable-prefix-caching"),
@@ -59,7 +56,7 @@ def _flags(found: Configuration) -> Flags:
 
 
 def _resolved(found: Configuration) -> BucketSettings:
-    return resolve(found.release.dialect, _flags(found), found.env)
+    return resolve(found.release.dialect, flags_of(found), found.env)
 
 
 def unheeded_axes(found: Configuration) -> Iterator[Remark]:
@@ -153,23 +150,22 @@ def no_buckets(found: Configuration) -> Iterator[Remark]:
         return
     try:
         settings = _resolved(found)
-        if settings.strategy != "file" and found.number("--max-model-len"):
+        if settings.strategy != "file" and found.count("--max-model-len"):
             prepare(settings)
     except BucketError as error:
         if error.raised == UNKNOWN:
             return
         blamed = (each for name, each in found.settings.items() if name in str(error))
-        ends = "never gets through" if error.raised == HANG else "does not start"
         yield Remark(
             next(blamed, unset("buckets")),
-            f"The server {ends} ({error.raised}).",
+            f"The server {error.end}.",
             str(error),
         )
 
 
 def prepared(found: Configuration) -> Prepared | None:
     """Return the buckets of a configuration whose sizes are known, None of another."""
-    if not _sizes_are_known(found):
+    if not sizes_are_known(found):
         return None
     try:
         return prepare(_resolved(found))
@@ -180,7 +176,7 @@ def prepared(found: Configuration) -> Prepared | None:
 def bucket_file(found: Configuration) -> Iterator[Remark]:
     """See what the release makes of the bucket file, line by line.
 
-    Without the sizes of the server only lines that stop it or are passed over are told.
+    Without the sizes of the server nothing is said of filters and of what is left out.
     """
     setting, listed = found.settings.get(FILE_VARIABLE), found.bucket_file
     dialect = dialect_of(found.release.dialect)
@@ -189,16 +185,16 @@ def bucket_file(found: Configuration) -> Iterator[Remark]:
     if listed.text is None:
         return
     try:
-        remarks = check_file(_resolved(found)).remarks
+        checked = (
+            check_file(_resolved(found))
+            if sizes_are_known(found)
+            else check_lines(listed.text, dialect.name)
+        )
     except ConfigError:
         return  # another setting stops the server first
-    if not _sizes_are_known(found):
-        lines = file_lines(listed.text, dialect)
-        skipped = {line.number for line in lines if line.fate == "skipped"}
-        remarks = tuple(
-            each for each in remarks if each.severity == "error" or each.line in skipped
-        )
-    for each in remarks:
+    for each in checked.remarks:
+        if each.line is None and each.severity == "info":
+            continue  # that sizes are missing is no fault of the file
         place = listed.path if each.line is None else f"{listed.path}:{each.line}"
         yield Remark(
             replace(setting, where=place),
@@ -208,8 +204,9 @@ def bucket_file(found: Configuration) -> Iterator[Remark]:
         )
 
 
-def _sizes_are_known(found: Configuration) -> bool:
-    return found.num_blocks is not None and bool(found.number("--max-model-len"))
+def sizes_are_known(found: Configuration) -> bool:
+    """Tell whether the model's length and the KV blocks are known."""
+    return found.num_blocks is not None and found.count("--max-model-len") is not None
 
 
 def unreadable_file(found: Configuration) -> Iterator[Remark]:
@@ -222,8 +219,8 @@ def unreadable_file(found: Configuration) -> Iterator[Remark]:
     home = " No ~ is replaced." if setting.value.startswith("~") else ""
     yield Remark(
         setting,
-        f"{listed.path} can't be read ({listed.trouble}), and the server does not start "
-        f"(FileNotFoundError or the like).{home}",
-        "Name an absolute path that exists where the server runs (--cwd and --map say "
-        "how it sees files).",
+        f"{listed.path} can't be read ({listed.trouble}), and the server does not start."
+        f"{home}",
+        "Name a text file that exists where the server runs, by its absolute path (--cwd "
+        "and --map say how it sees files).",
     )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 
 from hpuwatch.advise.lint.configuration import Configuration, Setting, WarmupTime
 from hpuwatch.advise.lint.remark import Remark, unset
 from hpuwatch.advise.lint.shapes import prepared
+from hpuwatch.advise.lint.words import COMMAND
 from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.gaudi.model import DECODE, PROMPT
+from hpuwatch.gaudi.planning import READY_TIMEOUT, patient_seconds, ready_seconds
 from hpuwatch.gaudi.warmuptime import RECIPES
-from hpuwatch.parse.mask import mask
+from hpuwatch.parse.mask import mask_value
 
-READY = "VLLM_ENGINE_READY_TIMEOUT_S"
-
-_FIXED_SECONDS = 600
 _NEAR = 0.8
 """A warm-up that takes more than this share of the time-out is told of."""
 _EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]", ""})  # noqa: S104  what is looked for
@@ -25,23 +23,22 @@ _KEYS = ("--api-key", "VLLM_API_KEY")
 def ready_timeout(found: Configuration) -> Iterator[Remark]:
     """Compare the engine's start time-out with what warm-up will take."""
     warmup = found.warmup or _by_its_buckets(found)
-    if warmup is None or found.at.family != "plugin":
+    seconds = ready_seconds(found.env, found.at)
+    if warmup is None or seconds is None or warmup.value <= seconds * _NEAR:
         return
-    acts = KNOBS[READY].acts(found.at)
-    seconds = (found.number(READY) if acts else None) or _FIXED_SECONDS
-    if warmup.value <= seconds * _NEAR:
-        return
-    setting = found.settings.get(READY) if acts else None
+    acts = KNOBS[READY_TIMEOUT].acts(found.at)
+    setting = found.settings.get(READY_TIMEOUT) if acts else None
     is_sure = warmup.low > seconds
     took = f"{warmup.value:.0f} s"
     if warmup.low < warmup.high:
         took += f" ({warmup.low:.0f} to {warmup.high:.0f})"
     yield Remark(
-        setting or unset(READY, str(seconds)),
+        setting or unset(READY_TIMEOUT, str(seconds)),
         f"Warm-up takes about {took}, {warmup.origin}, and the front end waits "
         f"{seconds} s for the engine, loading included: it "
         f"{'ends' if is_sure else 'may end'} the server in its midst.",
-        f"Set {READY} to {_rounded(2 * warmup.value)} or more, or have fewer buckets."
+        f"Set {READY_TIMEOUT} to {patient_seconds(warmup.value)} or more, or have fewer "
+        "buckets."
         if acts
         else "Have fewer buckets: this release waits no longer.",
         None if is_sure else "warning",
@@ -61,11 +58,6 @@ def _by_its_buckets(found: Configuration) -> WarmupTime | None:
     count = len(made.prompt) + len(made.decode)
     origin = f"{told.origin}: {count} buckets at {source} pace"
     return WarmupTime(told.value, told.low, told.high, origin)
-
-
-def _rounded(seconds: float) -> int:
-    """Return the next five minutes."""
-    return max(1, ceil(seconds / 300)) * 300
 
 
 def too_few_cards(found: Configuration) -> Iterator[Remark]:
@@ -109,12 +101,14 @@ def recipe_cache(found: Configuration) -> Iterator[Remark]:
 def secrets(found: Configuration) -> Iterator[Remark]:
     """See secrets on the command line, which every process of the machine can read."""
     for name, setting in sorted(found.settings.items()):
-        words = f"{name} {setting.value}"
-        if name.startswith("--") and mask(words) != words:
+        is_shown = name.startswith("--") or setting.where == COMMAND
+        if is_shown and mask_value(name, setting.value) != setting.value:
             yield Remark(
                 setting,
                 "Everybody on the machine can read the command line of a process.",
-                "Hand it over as a variable (VLLM_API_KEY, HF_TOKEN) or in a file.",
+                "Hand it over as a variable (VLLM_API_KEY, HF_TOKEN) or in a file."
+                if name.startswith("--")
+                else f"Hand it over in a file, or export it and name it alone: -e {name}.",
             )
 
 

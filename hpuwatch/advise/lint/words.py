@@ -11,18 +11,23 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from hpuwatch.advise.lint.configuration import Setting
 from hpuwatch.errors import UsageError
 from hpuwatch.gaudi.knobs import ALIASES, KNOBS
-from hpuwatch.state.configured import echoes_default
-from hpuwatch.state.model import Known, Start
+from hpuwatch.state.configured import acting_variables
+from hpuwatch.state.model import Start
 
 COMMAND = "command line"
 MODEL = "--model"
 
+_SKIP = "VLLM_SKIP_WARMUP"
+
 _ASSIGNMENT = re.compile(r"(?:--env=)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _SERVER = re.compile(r"serve|.*api_server(?:\.py)?")
+_SEPARATORS = ";&|()"
+_REDIRECTION = re.compile(r"\d*[<>]{1,3}(.*)", re.DOTALL)
 _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash"})
 _NUMBER = re.compile(r"-\d+(\.\d+)?")
 _SWITCHES = frozenset(
@@ -55,20 +60,62 @@ def of_command(words: Sequence[str]) -> dict[str, Setting]:
     return found
 
 
+def env_files_of(words: Sequence[str]) -> list[str]:
+    """Return the files that ``docker run --env-file`` names before the server's word."""
+    found = []
+    for word, following in pairwise([*words, ""]):
+        if _SERVER.fullmatch(word):
+            break
+        name, equals, value = word.partition("=")
+        if name == "--env-file":
+            found.append(value if equals else following)
+    return found
+
+
 def _without_shell(words: list[str]) -> list[str]:
-    """Open ``bash -c '…'``."""
+    """Open ``bash -c '…'``: what it sets, and the words of the server's own command."""
     for number, word in enumerate(words[:-1]):
         is_script = re.fullmatch(r"-\w*c", words[number + 1])
         if word in _SHELLS and is_script and len(words) > number + 2:
             try:
-                inner = shlex.split(words[number + 2])
+                inner = _script(words[number + 2])
             except ValueError as error:
                 raise UsageError(
                     f"the script of {word} can't be read ({error}): quote it as a shell "
                     "would"
                 ) from None
-            return words[:number] + [each for each in inner if each != "exec"]
+            return words[:number] + inner
     return words
+
+
+def _script(text: str) -> list[str]:
+    """Return the words of a shell's script up to the end of the server's command.
+
+    Separators end a command, so they are no part of a value; redirections are left out.
+
+    Raises:
+        ValueError: a quotation isn't closed.
+    """
+    lexer = shlex.shlex(
+        text.replace("\\\n", " "), posix=True, punctuation_chars=f"{_SEPARATORS}\n"
+    )
+    lexer.whitespace_split = True
+    lexer.whitespace = " \t\r"
+    lexer.commenters = ""
+    found: list[str] = []
+    redirected = False
+    for word in lexer:
+        if word.strip(_SEPARATORS + "\n") == "":
+            if any(_SERVER.fullmatch(each) for each in found):
+                break
+            redirected = False
+        elif redirected:
+            redirected = False
+        elif redirection := _REDIRECTION.fullmatch(word):
+            redirected = not redirection[1]
+        elif word != "exec":
+            found.append(word)
+    return found
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -133,15 +180,9 @@ def _unquoted(value: str) -> str:
 def of_log(start: Start, name: str) -> dict[str, Setting]:
     """Return what a log says that its server was given."""
     server = start.server
-    variables = {
-        variable: known
-        for variable, known in server.flags.items()
-        if variable.isupper() and known.value not in {"", "None"}
-    }
     found = {
         variable: Setting(variable, known.value, f"{name}:{known.line.number}")
-        for variable, known in variables.items()
-        if not echoes_default(known) and not _stands_for_seq(variable, variables)
+        for variable, known in acting_variables(server).items()
     }
     sizes = {
         "--max-model-len": server.max_model_len,
@@ -151,26 +192,15 @@ def of_log(start: Start, name: str) -> dict[str, Setting]:
         "--tensor-parallel-size": server.tensor_parallel,
         MODEL: server.model,
     }
+    skipped = start.warmup.skipped
+    if skipped is not None:
+        where = f"{name}:{skipped.line.number}"
+        found.setdefault(_SKIP, Setting(_SKIP, "true", where))
     for flag, printed in sizes.items():
         if printed is not None:
             where = f"{name}:{printed.line.number}"
             found[flag] = Setting(flag, str(printed.value), where)
     return found
-
-
-def _stands_for_seq(name: str, variables: Mapping[str, Known[str]]) -> bool:
-    """Tell whether a bound was not set, but came from its older spelling.
-
-    A release prints what each bound came to as ``NAME=value (default:value)``.
-    """
-    older = variables.get(name.replace("_QUERY_", "_SEQ_"))
-    newer = variables[name]
-    return (
-        older is not None
-        and older is not newer
-        and older.value == newer.value
-        and "(default:" in newer.line.text
-    )
 
 
 def of_mapping(values: Mapping[str, object], name: str) -> dict[str, Setting]:

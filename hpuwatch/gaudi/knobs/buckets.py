@@ -157,7 +157,7 @@ SELECTORS = (
         (
             ("plugin-0.11..0.17", "false; true with VLLM_UNIFIED_ATTN"),
             ("plugin-0.18..", "false"),
-            ("plugin-0.10 fork-1.21..", "true unless prefixes are cached"),
+            ("plugin-0.10 fork-1.21..", "true; false where prefixes are cached"),
             ("fork-..1.20", "true"),
         ),
         ONE_YES,
@@ -191,7 +191,7 @@ SELECTORS = (
         BUCKETS,
         "Whether blocks are moved by graphs.",
         "plugin-0.11..",
-        "false in lazy mode, else true",
+        "false; true without lazy mode",
         YES,
         checks.truth,
     ),

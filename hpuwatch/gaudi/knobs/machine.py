@@ -182,7 +182,7 @@ LOGS = (
         "all",
         "false",
         "true or false",
-        checks.truth,
+        checks.anything,
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpuwatch.gaudi import checks
 from hpuwatch.gaudi.knob import COUNT, Knob
+from hpuwatch.gaudi.kvcache import KV_DTYPES
 
 MEMORY = (
     Knob(
@@ -13,9 +14,9 @@ MEMORY = (
         "everything that is allocated later.",
         "fork-1.17..1.23 vllm-0.6..0.9 plugin-0.10..",
         (("fork-1.19.. vllm plugin", "0.1"), ("fork-..1.18", "0.4")),
-        "0 ≤ x < 1; the runtime never checks the range",
+        "0 ≤ x < 1",
         checks.reserve,
-        "Without effect under --enforce-eager. Since fork-1.22 nothing bounds the graphs: "
+        "Without effect under --enforce-eager. The runtime never checks the range. Since fork-1.22 nothing bounds the graphs: "
         "too small a reserve ends in an out-of-memory error during warm-up.",
     ),
     Knob(
@@ -55,11 +56,12 @@ MEMORY = (
         "Share of the memory that is free after weights and profile run (not of the "
         "card's) that reserve and KV cache divide between them.",
         "all",
-        "0.9",
+        (("plugin-0.26..", "0.92"), ("fork vllm plugin-..0.25", "0.9")),
         "0 < x ≤ 1",
         checks.share,
         "Raising it makes an out-of-memory error during warm-up worse: what it leaves is "
-        "the margin for everything else.",
+        "the margin for everything else. Logs show 0.9 in plugin-0.17 and 0.92 in "
+        "plugin-0.26; for what lies between 0.9 is taken.",
     ),
     Knob(
         "--kv-cache-memory-bytes",
@@ -97,10 +99,11 @@ MEMORY = (
         "memory",
         "Tokens of a KV block; also minimum and step of the query and block axes.",
         "all",
-        (("fork-1.20.. plugin", "128"), ("fork-..1.19 vllm", "16")),
+        (("fork-1.19.. vllm plugin", "128"), ("fork-..1.18", "16")),
         "a multiple of 128",
         checks.multiple_of(128),
-        "16 works, but very slowly: where it is the default, 128 has to be asked for. "
+        "16 works, but very slowly: where it is the default, 128 has to be asked for, and "
+        "hpuwatch takes 128 there too unless something tells. "
         "Hybrid models get a size of their own in some plugins.",
     ),
     Knob(
@@ -109,7 +112,8 @@ MEMORY = (
         "Type of keys and values; 8 bits halve the bytes of a block.",
         "all",
         "auto",
-        "auto, fp8_inc, fp8, bfloat16 …",
+        ", ".join(KV_DTYPES),
+        checks.one_of(*KV_DTYPES),
     ),
     Knob(
         "--dtype",
@@ -167,7 +171,7 @@ MEMORY = (
         "all",
         "true",
         "true or false",
-        checks.truth,
+        checks.anything,
         "Some models with pictures, and RoBERTa, want false.",
     ),
     Knob(
