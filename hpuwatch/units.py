@@ -54,6 +54,11 @@ def gib_amount(text: str) -> Amount:
     return Amount(round(float(text) * GIB), f"{text.strip()} GiB")
 
 
+def counted(count: int, noun: str) -> str:
+    """Print how many there are of something: ``1 card``, ``2,048 cards``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_bytes(count: float) -> str:
     """Print bytes as the runtime does: ``%.4g`` and an IEC unit."""
     value = float(count)

@@ -24,7 +24,7 @@ from hpuwatch.parse.rules import RuleSet
 from hpuwatch.records import Line
 from hpuwatch.source.lines import Lines
 from hpuwatch.state.model import State
-from hpuwatch.state.reduce import reduce, start_of
+from hpuwatch.state.reduce import outlasted, start_of
 from hpuwatch.state.snapshot import Left, Snapshot
 from hpuwatch.state.warmup_left import estimate_left
 
@@ -63,7 +63,7 @@ class Watch:
         self._starts = starts_before
         self._recent: deque[str] = deque(maxlen=_LAST_LINES)  # that say something
         self._heard_at: float | None = None
-        self.broken_lines = 0
+        self._broken_lines = 0  # that broke the parser
 
     def take(self, chunk: bytes, received_at: float | None) -> None:
         """Take a piece of the output, as it came, and when it came."""
@@ -112,7 +112,9 @@ class Watch:
             state=self._state,
             now=now,
             lines=self._parser.lines,
-            unparsed_lines=self._parser.unparsed + self.broken_lines,
+            unparsed_lines=self._parser.unparsed
+            + self._broken_lines
+            + self._state.broken,
             restarts=max(0, self._starts - 1),
             left=estimate_left(current, now, self._state.starts[:-1])
             if current
@@ -131,18 +133,20 @@ class Watch:
 
     def _guarded(self, read: Callable[[], list[Event]]) -> None:
         try:
-            for event in read():
-                self._event(event)
+            events = read()
         except Exception:  # noqa: BLE001  one line must not cost the watch; it is counted
-            self.broken_lines += 1
+            self._broken_lines += 1
+            return
+        for event in events:
+            self._event(event)
 
     def _event(self, event: Event) -> None:
-        before = len(self._state.starts)
-        self._state = reduce(self._state, event)
+        before = self._state.begun
+        self._state = outlasted(self._state, (event,))
         if start_of(self._state, event) < len(self._state.starts) - 1:
             return  # the end of a traceback of the life before: no news of this one
         fact = fact_of(event)
-        if len(self._state.starts) == before or before == 0:
+        if before in (self._state.begun, 0):
             self._phase = self._phase if fact is None else advance(self._phase, fact)
             return
         # A new life within one output: whoever follows a log sees restarts only here.

@@ -172,8 +172,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "hpuwatch_faults_total",
         Kind.COUNTER,
-        "Faults that the log told of, by class; a class without a name is other. A fatal"
-        " one that only follows from another has the severity consequence.",
+        "Faults that the log told of, by class; those of rules of one's own are other. A"
+        " fatal one that only follows from another has the severity consequence.",
         ("class", "severity"),
     ),
     Metric(
@@ -184,8 +184,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "hpuwatch_unparsed_lines_total",
         Kind.COUNTER,
-        "Lines that should mean something (a warning, memory, buckets, warm-up) and that"
-        " no rule knew.",
+        "Lines that should mean something (WARNING or above, talk of memory, buckets or"
+        " warm-up) and that no rule knew.",
     ),
     Metric(
         "hpuwatch_rules_loaded",

@@ -9,23 +9,25 @@ the smallest KV cache and the slowest warm-up count, and ranks count on over the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpuwatch import __version__
-from hpuwatch.advise.bucketing import release as release_of_server
 from hpuwatch.life.phases import Phase
 from hpuwatch.metrics.catalogue import CONSEQUENCE, OTHER, SEVERITIES
 from hpuwatch.metrics.faults import FAULT_CLASSES
+from hpuwatch.state.configured import release as release_of_server
 from hpuwatch.state.model import (
     DECODE,
     MULTIMODAL,
     PROMPT,
-    Fault,
     Known,
     Memory,
+    MissKind,
     Server,
     Start,
+    State,
 )
 from hpuwatch.state.serving import NOT_PREPARED, NOT_WARMED_UP, UNIFIED
 from hpuwatch.state.snapshot import Ended, Left, Snapshot
@@ -91,20 +93,19 @@ def memory_split(memory: Memory) -> dict[str, Amount]:
 
 def model_name(server: Server) -> str:
     """Return the name that vLLM labels its own metrics with, or "" before it is known."""
-    served = server.flags.get("served_model_name")
-    return _label(_text(served).strip("'\"[]") or _text(server.model))
+    return _label(server.served_name)
 
 
 def _all(snapshot: Snapshot) -> Iterator[Reading]:
     yield from _process(snapshot)
     if snapshot.ended is not None:
         yield from _ended(snapshot.ended)
-    yield from _faults(snapshot.state.starts)
+    yield from _faults(snapshot.state)
     start = snapshot.state.current
     model = ""
-    for each, name in _named(snapshot.state.starts):
+    for missed, name in _missed(snapshot.state):
         model = name
-        yield from _misses(each, (name, _ENGINE))
+        yield from _misses(missed, (name, _ENGINE))
     engine = (model, _ENGINE)
     yield from _no_misses(engine)
     if start is not None:
@@ -140,27 +141,30 @@ def _ended(ended: Ended) -> Iterator[Reading]:
     yield Reading("hpuwatch_last_exit_timestamp_seconds", (), ended.at)
 
 
-def _faults(starts: Sequence[Start]) -> Iterator[Reading]:
+def _faults(state: State) -> Iterator[Reading]:
     for name, severity in FAULT_CLASSES.items():
         yield Reading("hpuwatch_faults_total", (name, severity), 0)
     yield Reading("hpuwatch_faults_total", (OTHER, OTHER), 0)
-    for start in starts:
-        for fault in start.faults:
-            name = fault.name if fault.name in FAULT_CLASSES else OTHER
-            yield Reading("hpuwatch_faults_total", (name, _severity(fault)), 1)
+    faults = Counter(state.past.faults)
+    for start in state.starts:
+        faults.update(fault.kind for fault in start.faults)
+    for (name, severity, root), count in faults.items():
+        labels = (_one_of(name, FAULT_CLASSES), _severity(severity, root=root))
+        yield Reading("hpuwatch_faults_total", labels, count)
 
 
-def _severity(fault: Fault) -> str:
-    if fault.severity == _FATAL and not fault.root:
+def _severity(severity: str, *, root: bool) -> str:
+    if severity == _FATAL and not root:
         return CONSEQUENCE
-    return _one_of(fault.severity, SEVERITIES)
+    return _one_of(severity, SEVERITIES)
 
 
-def _misses(start: Start, engine: tuple[str, str]) -> Iterator[Reading]:
-    for miss in start.misses:
-        phase = _one_of(miss.phase, GRAPH_PHASES)
-        labels = (phase, _one_of(miss.reason, MISS_REASONS), *engine)
-        yield Reading("hpuwatch_bucket_misses_total", labels, miss.count)
+def _misses(
+    missed: Mapping[MissKind, int], engine: tuple[str, str]
+) -> Iterator[Reading]:
+    for (phase, reason), count in missed.items():
+        labels = (_one_of(phase, GRAPH_PHASES), _one_of(reason, MISS_REASONS), *engine)
+        yield Reading("hpuwatch_bucket_misses_total", labels, count)
 
 
 def _no_misses(engine: tuple[str, str]) -> Iterator[Reading]:
@@ -229,18 +233,23 @@ def _identity(server: Server) -> tuple[str, ...]:
     )
 
 
-def _named(starts: Sequence[Start]) -> Iterator[tuple[Start, str]]:
-    """Give each start its model's name; until it says its own, the one before counts.
+def _missed(state: State) -> Iterator[tuple[Mapping[MissKind, int], str]]:
+    """Yield misses by kind, each start's with its model's name, the newest start's last.
 
-    Switches between models without end must not make series without end.
+    Until a start says its own name, the one before counts.  Switches between models without
+    end must not make series without end.
     """
-    name, seen = "", {""}
-    for start in starts:
-        name = model_name(start.server) or name
-        if name not in seen and len(seen) > _MOST_MODELS:
-            name = OTHER
-        seen.add(name)
-        yield start, name
+    told = [(missed, name) for name, missed in state.past.misses.items()]
+    name, seen = state.past.name, {""}
+    for start in state.starts:
+        name = start.server.served_name or name
+        told.append((start.missed_by_kind(), name))
+    for missed, name in told:
+        label = _label(name)
+        if label not in seen and len(seen) > _MOST_MODELS:
+            label = OTHER
+        seen.add(label)
+        yield missed, label
 
 
 def _if_known(

@@ -41,7 +41,7 @@ class Habit:
         speaker: who says it, or None where no prefix stands.
         level: of the header.
         match: of the first one, or None where no rule knows the message.
-        row: where it is counted then, if there is room for it.
+        row: where it is counted then, if anybody asked for it.
         matters: whether it then counts as unparsed.
     """
 

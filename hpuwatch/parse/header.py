@@ -32,11 +32,14 @@ from hpuwatch.parse.structured import Told, told_by
 _CARETS = re.compile(r"\^M|\^\[\[[0-?]*[ -/]*[@-~]")
 """Returns and colours as ``cat -v`` and pasted reports show them."""
 _TAG = re.compile(
-    # torchrun and PyTorch, srun -l, mpirun --tag-output
-    r"(?:\[(?:rank)?(?P<one>\d{1,5})\](?::| )|(?P<two>\d{1,5}):(?= )"
-    r"|\[\d{1,5},(?P<three>\d{1,5})\]<std(?:out|err)>:) ?"
+    # PyTorch, torchrun
+    r"(?:\[(?:rank)?(\d{1,5})\](?::| )|\[(?:default|worker)(\d{1,5})\]:"
+    # srun -l pads to the width of its last task's; four wide it may be a frame of Rust's
+    r"|(\d{1,5}| [ \d]?\d):(?= )"
+    # mpirun --tag-output
+    r"|\[\d{1,5},(\d{1,5})\]<std(?:out|err)>:) ?"
 )
-_TAG_BEGINS = frozenset("[0123456789")
+_TAG_BEGINS = frozenset("[ 0123456789")
 _NAME = r"(?P<process>[A-Za-z]\w*)(?: (?P<part>[A-Z]\w*))?(?: rank=(?P<rank>\d{1,9}))? "
 _PID = r"pid=(?P<pid>\d{1,18})(?:, ip=[^)]{1,64})?\) ?"
 _PREFIX = re.compile(rf"\((?:{_NAME})?{_PID}")
@@ -110,8 +113,7 @@ def _who(text: str) -> tuple[int, Speaker | None]:
     """Return where the message or its header begins, and who speaks."""
     at, speaker = 0, None
     if text[0] in _TAG_BEGINS and (tag := _TAG.match(text)):
-        at, rank = tag.end(), tag["one"] or tag["two"] or tag["three"]
-        speaker = Speaker(rank=int(rank))
+        at, speaker = tag.end(), Speaker(rank=int(tag[tag.lastindex or 0]))
     while text.startswith("(", at) and (found := _PREFIX.match(text, at)):
         at, speaker = found.end(), _inner(speaker, _speaker(*found.groups()))
     return at, speaker

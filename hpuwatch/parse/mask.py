@@ -48,10 +48,15 @@ _VALUE = (
     r"|[^\s,;)}\]'\"]+"
 )
 _HARMLESS = r"(?!(?:None|True|False|null|true|false|'{2}|\"{2}|\[\])(?![\w'\"]))"
+_NO_SECRETS = (
+    "not|no|None|required|missing|empty|unset|set|invalid|incorrect|wrong|needed|too|used"
+    "|given|ignored|a|an|the"
+)
+"""What is said of a secret without telling it."""
 _CONTENTS = (
     r"(?:[a-z]{1,20}_)?prompts?(?:_text)?|(?:reasoning_)?content|reasoning|suffix|stop"
     r"|(?:generated_)?text(?:_[12])?|inputs?|input_text|input_value|arguments|query"
-    r"|documents?|[Oo]utput|guided_(?:regex|grammar|json|choice)|(?:image|audio|video)_url"
+    r"|documents?|[Oo]utput|bad_words|guided_(?:regex|grammar|json|choice)|(?:image|audio|video)_url"
 )
 
 
@@ -85,9 +90,18 @@ _MASKS = (
     _Mask(
         (
             *("prompt", "content", "text", "input", "arguments", "query", "document"),
-            *("reasoning", "suffix", "stop", "output", "guided_", "_url"),
+            *("reasoning", "suffix", "stop", "output", "guided_", "_url", "bad_words"),
         ),
         re.compile(rf"((?<![\w-])(?:{_CONTENTS}){_IS})(?:{_STRINGS}|{_QUOTED})"),
+        rf"\1{STARS}",
+    ),
+    _Mask(
+        ("prompt",),
+        # Without quotes nobody knows where it ends.  A figure or a switch is none.
+        re.compile(
+            rf"((?<![\w-])(?:[a-z]{{1,20}}_)?prompts?(?:_text)?{_IS})"
+            r"(?!(?:None|True|False|null|true|false)\b)[^\s\d\[\](){}<>'\"\\*,;:=|.-][^\n]*"
+        ),
         rf"\1{STARS}",
     ),
     _Mask(
@@ -140,6 +154,19 @@ _MASKS = (
         rf"\1{STARS}",
     ),
     _Mask(
+        (" is ",),
+        re.compile(
+            r"(?i)((?:passw(?:or)?d|passwd|passphrase|api[ _-]?key|secret) is:? )"
+            rf"(?!(?:{_NO_SECRETS})\b)(?:{_QUOTED}|[^\s,;'\"]+)"
+        ),
+        rf"\1{STARS}",
+    ),
+    _Mask(
+        ("hooks.slack.com/", "/webhook"),
+        re.compile(r"(?i)(hooks\.slack\.com/|/webhooks?/)[^\s'\"<>]+"),
+        rf"\1{STARS}",
+    ),
+    _Mask(
         ("bearer ", "basic "),
         re.compile(r"(?i)\b((?:Bearer|Basic) +)[\w.~+/=-]{8,}"),
         rf"\1{STARS}",
@@ -162,6 +189,8 @@ _MASKS = (
     ),
 )
 _LONG = 256
+_KEYS_LINE = re.compile(r"[A-Za-z0-9+/]{60,76}={0,2}")
+"""A line of a key that somebody printed."""
 _LONG_RUN = re.compile(rf"[A-Za-z0-9+/=_-]{{{_LONG},}}")
 
 REQUEST, _PROMPT, _PARAMS = "Received request ", "prompt: ", ", params: "
@@ -174,11 +203,21 @@ RESPONSE, _OUTPUT, _OUTPUT_END = (
 
 def mask(text: str) -> str:
     """Return the text without secrets and request contents."""
+    if _KEYS_LINE.fullmatch(text):
+        return STARS
     text = _without_output(_without_prompt(text))
     lowered = text.lower()
     for item in _MASKS:
         text = item.apply(text, lowered)
     return _LONG_RUN.sub(STARS, text) if len(text) >= _LONG else text
+
+
+def mask_value(name: str, value: str) -> str:
+    """Return the value of a variable, or of a flag with its dashes, without a secret."""
+    on_command_line = f"{name} {value}"
+    if mask(on_command_line) != on_command_line:
+        return STARS
+    return mask(f"{name}={value}").partition("=")[2]
 
 
 def is_open_request(text: str) -> bool:

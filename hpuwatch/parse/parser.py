@@ -25,7 +25,7 @@ from hpuwatch.parse.mask import REQUEST, is_open_request, mask
 from hpuwatch.parse.rules import FAULT, NOISE, Match, RuleSet
 from hpuwatch.parse.tally import Tally
 from hpuwatch.parse.template import skeleton
-from hpuwatch.parse.unmatched import Counter, Unmatched
+from hpuwatch.parse.unmatched import Counter, Row
 from hpuwatch.records import Line
 
 UNKNOWN_EXCEPTION = "unknown_exception"
@@ -60,16 +60,27 @@ class Parser:
         endings: endings of lines that mean nothing, unless one of ``ODD_SIGNS`` is in them.
         in_prompt: what comes next may still be what a user asked.
         lines: physical lines seen or stepped over.
-        unparsed: lines that matter by their looks (a vLLM header of WARNING or above, or
-            talk of memory, buckets or warm-up) and that no rule knew.
+        unparsed: lines that matter by their looks (a header of WARNING or above, or, but
+            for DEBUG, talk of memory, buckets or warm-up) and that no rule knew.
     """
 
-    def __init__(self, rules: RuleSet, tally: Tally | None = None) -> None:
-        """Begin before the first line; for a tally every record is looked at."""
+    def __init__(
+        self,
+        rules: RuleSet,
+        tally: Tally | None = None,
+        unmatched: Counter | None = None,
+    ) -> None:
+        """Begin before the first line.
+
+        Args:
+            rules: what to read by.
+            tally: counts every record, so that none is stepped over.
+            unmatched: counts what no rule knows, whether it matters or not.
+        """
         self.use(rules)
         self._tally = tally
         self._tracebacks = Tracebacks()
-        self._unmatched = Counter()
+        self._unmatched = unmatched
         self._line_number = 0
         self._line_speaker: Speaker | None = None
         self._sections: dict[Speaker, Value] = {}
@@ -152,13 +163,8 @@ class Parser:
         matches = self._rules.find(record.message, record.file)
         if not matches:
             letters = skeleton(record.message)
-            told = record.level != "DEBUG"
-            self._habits.form(
-                record,
-                None,
-                row=self._unmatched.row(record.level, letters) if told else None,
-                matters=told and _matters(record, letters),
-            )
+            row, matters = self._row(record, letters), _matters(record, letters)
+            self._habits.form(record, None, row=row, matters=matters)
         elif matches[0].is_all and matches[0].rule.event not in _CHANGING:
             self._habits.form(record, matches[0])
 
@@ -169,10 +175,6 @@ class Parser:
     def close(self) -> list[Event]:
         """Return what was still under way; call it at the end of the output."""
         return [e for block in self._tracebacks.close() for e in self._fault(block)]
-
-    def templates(self) -> list[Unmatched]:
-        """Return what no rule knew, the most frequent first."""
-        return self._unmatched.templates()
 
     def _begin_line(self, number: int) -> None:
         # Of blank lines on end only the first comes here.
@@ -342,25 +344,29 @@ class Parser:
         )
 
     def _note_unmatched(self, record: Record) -> None:
-        level = record.level
-        if level == "DEBUG":
-            return
         letters = skeleton(record.message)
-        if _matters(record, letters):
-            self.unparsed += 1
-        elif record.logged_at is None:
-            return
+        self.unparsed += _matters(record, letters)
+        row = self._row(record, letters)
+        if row is not None:
+            row.count += 1
+
+    def _row(self, record: Record, letters: str) -> Row | None:
+        """Return where a record that no rule knows is counted, if anybody asked for it."""
+        if self._unmatched is None:
+            return None
 
         def shown() -> tuple[str, str]:
             message = mask(record.message)
             return message, _shown(record, message)
 
-        self._unmatched.add(level, record.message, letters, shown)
+        return self._unmatched.row(record.level, record.message, letters, shown)
 
 
 def _matters(record: Record, letters: str) -> bool:
-    if record.level in _GRAVE and record.logged_at is not None:
+    if record.level in _GRAVE:
         return True
+    if record.level == "DEBUG":
+        return False
     for sign in _OURS_SIGNS:
         if sign in letters:
             return _OURS.search(letters) is not None

@@ -30,8 +30,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from typing_extensions import Self
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from hpuwatch.events import Value
 from hpuwatch.parse.mask import mask
@@ -76,11 +75,14 @@ class RuleText(BaseModel):
     examples: tuple[Example, ...] = ()
     near_misses: tuple[str, ...] = ()
 
-    @model_validator(mode="after")
-    def _only_noise_has_endings(self) -> Self:
-        if self.endings and self.event != NOISE:
+    @field_validator("endings")
+    @classmethod
+    def _only_noise_has_endings(
+        cls, endings: tuple[str, ...], info: ValidationInfo
+    ) -> tuple[str, ...]:
+        if endings and info.data.get("event", NOISE) != NOISE:
             raise ValueError("endings are for noise: a line that ends so is never read")
-        return self
+        return endings
 
 
 class RuleFile(BaseModel):
@@ -90,6 +92,13 @@ class RuleFile(BaseModel):
 
     config_version: Literal[1]
     rules: tuple[RuleText, ...]
+
+    @field_validator("config_version", mode="before")
+    @classmethod
+    def _is_a_whole_number(cls, version: object) -> object:
+        if type(version) is not int:
+            raise ValueError("the version is the whole number 1")
+        return version
 
 
 @dataclass(frozen=True, eq=False)

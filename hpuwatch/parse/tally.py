@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from hpuwatch.parse import levels
 from hpuwatch.parse.header import Record
 from hpuwatch.parse.rules import NOISE, Match
 
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "none")
+LEVELS = (*levels.LEVELS, "none")
 """``none`` is for records without a header."""
 
 

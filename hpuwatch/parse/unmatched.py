@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-_LIMIT = 2_000  # templates kept; later new ones are counted only in `dropped`
+_LIMIT = 2_000  # templates kept; later new ones are counted only in `rest`
 _LONGEST = 300  # characters of a message that its template is made of
 _VARIABLES = (
     (re.compile(r"'[^']*'|\"[^\"]*\""), "<text>"),
@@ -44,24 +44,28 @@ class Counter:
 
     A template is made of the masked message, which takes its time.  It is made once for all
     lines that differ in digits only, and once for all that have the same template unmasked.
-    Once the table is full, a line that is like none of these is dropped without a look.
+    Once the table is full, a line that is like none of these is only counted.
+
+    Attributes:
+        rest: the lines that found the table full.
     """
 
-    def __init__(self) -> None:
-        """Begin with nothing counted."""
+    def __init__(self, hide: Callable[[str], str] = str) -> None:
+        """Begin with nothing counted; ``hide`` masks more of what is shown."""
+        self._hide = hide
         self._seen: dict[tuple[str, str], Row] = {}
         self._by_letters: dict[tuple[str, str], Row] = {}  # those of late
         self._by_unmasked: dict[tuple[str, str], Row] = {}  # likewise
-        self.dropped = 0
+        self.rest = Row("")
 
-    def add(
+    def row(
         self,
         level: str | None,
         message: str,
         letters: str,
         shown: Callable[[], tuple[str, str]],
-    ) -> None:
-        """Count a message.
+    ) -> Row:
+        """Return where a message is counted.
 
         Args:
             level: of its header.
@@ -69,34 +73,31 @@ class Counter:
             letters: its skeleton.
             shown: gives the message and its whole line, masked; asked for new ones only.
         """
-        row = self.row(level, letters)
+        key = level or "", letters
+        row = self._by_letters.get(key)
         if row is None:
-            row = self._row(level or "", message, shown)
-            if row is None:
-                self.dropped += 1
-                return
-            if len(letters) <= _LONGEST:
-                _remember(self._by_letters, (level or "", letters), row)
-        row.count += 1
+            row = self._by_template(key[0], message, shown)
+            if row is not self.rest and len(letters) <= _LONGEST:
+                _remember(self._by_letters, key, row)
+        return row
 
-    def row(self, level: str | None, letters: str) -> Row | None:
-        """Return where such a message is counted, if one came lately."""
-        return self._by_letters.get((level or "", letters))
-
-    def _row(
+    def _by_template(
         self, level: str, message: str, shown: Callable[[], tuple[str, str]]
-    ) -> Row | None:
+    ) -> Row:
         unmasked = level, template_of(message)
         row = self._by_unmasked.get(unmasked)
-        if row is not None or len(self._seen) >= _LIMIT:
+        if row is not None:
             return row
-        masked, text = shown()
+        if len(self._seen) >= _LIMIT:
+            return self.rest
+        # A template has lost what a host or a path is known by: they go before.
+        masked, text = map(self._hide, shown())
         row = self._seen.setdefault((level, template_of(masked)), Row(text))
         _remember(self._by_unmasked, unmasked, row)
         return row
 
     def templates(self) -> list[Unmatched]:
-        """Return the templates, the most frequent first."""
+        """Return the templates, the most frequent first; the rest belongs to none."""
         found = [
             Unmatched(template, level, row.count, row.example)
             for (level, template), row in self._seen.items()

@@ -2,7 +2,9 @@
 
 ``{free:bytes}`` in a pattern is matched by the type's regular expression and converted to a
 value of :data:`hpuwatch.events.Value`.  A text that looks right and can't be converted (a
-number too large for a float) counts as no match, so nothing here has to be feared.
+whole number beyond 64 bits, a list nested too deeply) counts as no match, so nothing here has
+to be feared: what comes out is of a sane size, and a number that is none (``nan``, ``inf``)
+is None.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 from hpuwatch.events import Value
 from hpuwatch.units import Amount, format_bytes, gib_amount, parse_amount
@@ -21,6 +25,8 @@ _NUMBER = rf"-?(?:{_DIGITS}|inf|nan)"
 _NUMPY = re.compile(r"np\.\w+\((-?\d+(?:\.\d+)?)\)")
 _INTEGERS_ONLY = re.compile(r"[\[\](),\s\d-]*")
 _LITERAL_LIMIT = 20_000  # characters that the slow, general reader is given at most
+_DEEPEST = 8  # lists within one another; no server prints more than three
+_LARGEST = 2**63  # no count, size or number of bytes comes near it
 
 Converter = Callable[[str], Value]
 
@@ -43,30 +49,56 @@ def shapes(text: str) -> tuple[Value, ...]:
     """
     if "np." in text:
         text = _NUMPY.sub(r"\1", text)
-    if _INTEGERS_ONLY.fullmatch(text):
-        plain = text.replace("(", "[").replace(")", "]").replace(",]", "]")
-        return _frozen(json.loads(plain))
-    if len(text) > _LITERAL_LIMIT:
-        raise ValueError("a list of this length must hold integers only")
     try:
-        return _frozen(ast.literal_eval(text))
+        return _frozen(_read(text), _DEEPEST)
     except (SyntaxError, RecursionError, MemoryError, TypeError) as error:
         raise ValueError(f"{text[:40]!r} is no list") from error
 
 
-def _frozen(value: object) -> tuple[Value, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"{value!r} is no list")  # noqa: TRY004  one error for bad text
+def _read(text: str) -> object:
+    if _INTEGERS_ONLY.fullmatch(text):
+        plain = text.replace("(", "[").replace(")", "]").replace(",]", "]")
+        return json.loads(plain)
+    if len(text) > _LITERAL_LIMIT:
+        raise ValueError("a list of this length must hold integers only")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd spellings, which are the log's
+        return ast.literal_eval(text)
+
+
+def _frozen(value: object, deepest: int) -> tuple[Value, ...]:
+    if not isinstance(value, (list, tuple)) or deepest == 0:
+        raise ValueError("this is no list, or one of lists without end")
     return tuple(
-        _frozen(item) if isinstance(item, (list, tuple)) else _scalar(item)
+        _frozen(item, deepest - 1) if isinstance(item, (list, tuple)) else _scalar(item)
         for item in value
     )
 
 
 def _scalar(item: object) -> Value:
-    if item is None or isinstance(item, (bool, int, float, str)):
+    if isinstance(item, int):
+        return _bounded(item)
+    if isinstance(item, float):
+        return _finite(item)
+    if item is None or isinstance(item, str):
         return item
     raise ValueError(f"{item!r} is neither number nor text")
+
+
+def _bounded(number: int) -> int:
+    """Return a number that 64 bits hold.
+
+    Raises:
+        ValueError: it is larger: a damaged line, not a count.
+    """
+    if -_LARGEST < number < _LARGEST:
+        return number
+    raise ValueError("no server counts that far")
+
+
+def _finite(number: float) -> float | None:
+    """Return the number, None for what is none: ``nan`` or ``inf``."""
+    return number if isfinite(number) else None
 
 
 def _bucket_list(text: str) -> tuple[Value, ...]:
@@ -82,7 +114,7 @@ def clock_seconds(text: str) -> float:
     seconds = 0
     for part in text.split(":"):
         seconds = seconds * 60 + int(part)
-    return float(seconds)
+    return float(_bounded(seconds))
 
 
 def phase_name(text: str) -> str:
@@ -104,12 +136,29 @@ _PHASE_WORDS = (
 
 
 def _integer(text: str) -> int:
-    return int(text.replace(",", "") if "," in text else text)
+    return _bounded(int(text.replace(",", "") if "," in text else text))
+
+
+def _number(text: str) -> float | None:
+    return _finite(float(text))
 
 
 def _count_bytes(text: str) -> Amount:
-    count = int(text)
+    count = _integer(text)
     return Amount(count, format_bytes(count))
+
+
+def _bytes(text: str) -> Amount:
+    return _bounded_amount(parse_amount(text))
+
+
+def _gib(text: str) -> Amount:
+    return _bounded_amount(gib_amount(text))
+
+
+def _bounded_amount(amount: Amount) -> Amount:
+    _bounded(amount.bytes)
+    return amount
 
 
 def _truth(text: str) -> bool:
@@ -124,11 +173,11 @@ _ITEMS = r"[^()\[\]]*(?:\([^()]*\)[^()\[\]]*)*"
 
 TYPES: Mapping[str, FieldType] = {
     "int": FieldType(r"-?\d{1,3}(?:,\d{3})+(?!\d)|-?\d+", _integer),
-    "float": FieldType(_NUMBER, float),
-    "seconds": FieldType(_NUMBER, float),
-    "percent": FieldType(_NUMBER, float),
-    "bytes": FieldType(rf"-?{_DIGITS} (?:[KMGT]iB|B)", parse_amount),
-    "gib": FieldType(rf"-?{_DIGITS}", gib_amount),
+    "float": FieldType(_NUMBER, _number),
+    "seconds": FieldType(_NUMBER, _number),
+    "percent": FieldType(_NUMBER, _number),
+    "bytes": FieldType(rf"-?{_DIGITS} (?:[KMGT]iB|B)", _bytes),
+    "gib": FieldType(rf"-?{_DIGITS}", _gib),
     "count_bytes": FieldType(r"\d+", _count_bytes),
     "str": FieldType(r".+?", _text),
     "maybe": FieldType(r".*?", _text),

@@ -16,15 +16,13 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from hpuwatch.runtime.quote import MOST_LINES, Quote, quoted, unread
+from hpuwatch.runtime.quote import DAY_SECONDS, MOST_LINES, Quote, quoted, tail, unread
 
-TAIL_BYTES = 256 * 1024
 """How much of each file's end is read."""
 
 _MOST_FILES = 20
 _MOST_NAMES = 2_000  # directory entries that are looked at
 _MOST_QUOTES = 4
-_DAY = 86_400
 _SLACK_SECONDS = 60  # processes write a moment out of order
 _TIME = re.compile(rb"\[(?:[\d-]{8,10}[ T])?(\d\d):(\d\d):(\d\d)")
 _ERROR = re.compile(rb"\[(?:error|err|critical|fatal)\s*\]", re.IGNORECASE)
@@ -86,10 +84,10 @@ def _with_inner(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str
 
 def _errors(file: Path, since: float) -> list[str]:
     """Return the last errors since then, oldest first."""
-    tail, at = _tail(file)
+    end, at = tail(file)
     found: list[bytes] = []
     after: int | None = None
-    for record in reversed(tail.splitlines()):
+    for record in reversed(end.splitlines()):
         time = _TIME.match(record)
         if time is not None:
             seconds = _seconds(time)
@@ -113,16 +111,4 @@ def _passed(earlier: int, later: int) -> int:
     """Return the seconds from one time of day to the next record's."""
     if later < earlier <= later + _SLACK_SECONDS:
         return 0
-    return (later - earlier) % _DAY
-
-
-def _tail(file: Path) -> tuple[bytes, float]:
-    """Return the end of a file from a line's begin on, and when it was last written."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        found = os.fstat(descriptor)
-        begin = max(0, found.st_size - TAIL_BYTES)
-        data = os.pread(descriptor, TAIL_BYTES, begin)
-    finally:
-        os.close(descriptor)
-    return data.partition(b"\n")[2] if begin else data, found.st_mtime
+    return (later - earlier) % DAY_SECONDS

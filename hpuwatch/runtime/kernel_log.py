@@ -17,15 +17,13 @@ from datetime import datetime
 from pathlib import Path
 
 from hpuwatch.clock import Clock
-from hpuwatch.runtime.quote import MOST_LINES, Quote, quoted, unread
+from hpuwatch.runtime.quote import DAY_SECONDS, MOST_LINES, Quote, quoted, tail, unread
 
 KMSG = Path("/dev/kmsg")
 FILES = (Path("/var/log/kern.log"), Path("/var/log/messages"))
 
 _MOST_BYTES = 8 * 1024**2  # more than the kernel keeps, unless it was told to
-_TAIL_BYTES = 256 * 1024
 _RECORD_BYTES = 8192
-_DAY_SECONDS = 86_400
 _TELLING = re.compile(
     r"habanalabs|\baccel accel\d|\bhl\d{1,3}:"
     r"|[Oo]ut of memory|oom-kill|oom_reaper"
@@ -94,13 +92,8 @@ def _records(path: Path) -> Iterator[str]:
 
 
 def _of_file(path: Path, since: float, clock: Clock) -> list[str]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        begin = max(0, os.fstat(descriptor).st_size - _TAIL_BYTES)
-        data = os.pread(descriptor, _TAIL_BYTES, begin)
-    finally:
-        os.close(descriptor)
-    lines = data.decode("utf-8", "replace").splitlines()[bool(begin) :]
+    data, _ = tail(path)
+    lines = data.decode("utf-8", "replace").splitlines()
     return [
         line
         for line in lines
@@ -120,7 +113,7 @@ def _logged_at(line: str, now: float) -> float:
     year = time.localtime(now).tm_year
     for each in (year, year - 1):
         at = _local(f"{each} {classic[0]}")
-        if at <= now + _DAY_SECONDS:
+        if at <= now + DAY_SECONDS:
             return at
     return 0.0
 

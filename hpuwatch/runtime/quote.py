@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -11,6 +13,8 @@ from hpuwatch.parse.mask import mask
 
 MOST_LINES = 3
 """How many lines of one log are quoted: the last ones."""
+TAIL_BYTES = 256 * 1024
+DAY_SECONDS = 86_400
 _LONGEST_LINE = 300
 
 
@@ -37,6 +41,22 @@ def quoted(source: str, texts: Iterable[str]) -> Quote:
     last = [*texts][-MOST_LINES:]
     lines = tuple(mask(clean(text).strip())[:_LONGEST_LINE] for text in last)
     return Quote(source=source, lines=lines)
+
+
+def tail(file: Path) -> tuple[bytes, float]:
+    """Return the end of a file from a line's begin on, and when it was last written.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        found = os.fstat(descriptor)
+        begin = max(0, found.st_size - TAIL_BYTES)
+        data = os.pread(descriptor, TAIL_BYTES, begin)
+    finally:
+        os.close(descriptor)
+    return data.partition(b"\n")[2] if begin else data, found.st_mtime
 
 
 def unread(source: str, error: OSError) -> Quote:

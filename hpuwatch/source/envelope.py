@@ -1,9 +1,10 @@
-r"""What log collectors put around a line.
+r"""What log collectors and launchers put around a line.
 
 Docker's json-file driver, the CRI format of Kubernetes nodes, time stamps of ``docker logs
 -t`` and ``kubectl logs --timestamps``, ``[pod/…]`` prefixes, ``service  |`` of compose,
-``journalctl`` in its short forms and as JSON, and syslog are taken off; lines without any of
-them pass as they are.  Docker, CRI and journald cut long lines into parts, which are joined
+``journalctl`` in its short forms and as JSON, syslog, priorities for systemd, times of mpirun,
+addresses of pdsh, and dates in front of anything but a header are taken off; lines without any
+of them pass as they are.  Docker, CRI and journald cut long lines into parts, which are joined
 again.
 """
 
@@ -16,14 +17,15 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from hpuwatch.parse.forms import header
 from hpuwatch.records import Line
 
 _LONGEST = 4 * 1024 * 1024  # characters of a joined line, against a collector gone mad
 
 _POD = re.compile(r"\[pod/[^\]\s]+\] ")
 _COMPOSE = re.compile(
-    r"(?:\x1b\[[\d;]*m)?(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) )[\w.@-]+ +\| "
-    r"(?:\x1b\[0m)?"
+    r"(?:\x1b\[[\d;]*m)?(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) )[\w.@-]+ +\|"
+    r"(?:\x1b\[0?m)? (?:\x1b\[0m)?"
 )
 _PARTS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)")
 _ISO = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)"
@@ -40,6 +42,13 @@ _SYSLOG = re.compile(
     rf"|(?P<at>{_ISO}) [\w.-]+ [\w.@/-]+\[\d+\]: "
     rf"|1 (?P<at2>{_ISO}) \S+ \S+ \S+ \S+ (?:-|\[[^\]]*\]) )"
 )
+_LAUNCHED = re.compile(
+    r"<[0-7]>"  # a priority, as services tell systemd
+    # mpirun --timestamp-output, before its rank
+    r"|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}(?=\[\d{1,5},\d{1,5}\]<std)"
+    r"|(?:\d{1,3}\.){3}\d{1,3}: "  # pdsh and DeepSpeed's launcher
+)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})? ")
 _ENDS = re.compile(r"\r\n|\n|\r")
 _LOGGERS_OWN = {"level", "levelname", "severity"}
 """Keys of a logger that writes JSON itself: no collector's."""
@@ -171,8 +180,19 @@ def _open(text: str) -> tuple[str, str, str | None, str | None]:
         return text[syslog.end() :], syslog["at"] or syslog["at2"] or "", None, None
     stamp = _STAMP.match(text)
     if stamp is None:
-        return text, "", None, None
+        return text[_launched_end(text) :], "", None, None
     return text[stamp.end() :], stamp["at"], stamp["stream"], stamp["tag"]
+
+
+def _launched_end(text: str) -> int:
+    """Return where what is behind a launcher's mark or a bare date begins."""
+    launched = _LAUNCHED.match(text)
+    if launched is not None:
+        return launched.end()
+    date = _DATE.match(text)
+    if date is None or ((head := header(text, 0)) is not None and head.foreign):
+        return 0  # the date belongs to a header
+    return date.end()
 
 
 def _split(line: Line) -> list[Line]:

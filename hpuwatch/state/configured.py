@@ -7,25 +7,39 @@ of its buckets always counts more than that: see :attr:`Start.buckets`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hpuwatch.errors import ConfigError
+from hpuwatch.gaudi.alike import dialects_making
 from hpuwatch.gaudi.buckets import generate
-from hpuwatch.gaudi.dialects import DIALECTS, dialect_of
+from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.model import Bucket
 from hpuwatch.gaudi.releases import Release, release_of
 from hpuwatch.gaudi.resolve import FILE_VARIABLE, Flags, default_sizes, resolve
-from hpuwatch.state.model import DECODE, PROMPT, BucketList, Known, Server, Start, T
+from hpuwatch.state.model import (
+    DECODE,
+    PROMPT,
+    BucketList,
+    Known,
+    Server,
+    Shape,
+    Start,
+    value_of,
+)
 
 _STRATEGIES = re.compile(r"(exp|lin|pad)\w*")
+_UNSET = frozenset({"", "None"})
 _SWITCHES = {
     "VLLM_MERGED_PREFILL": "merged_prefill",
     "VLLM_SKIP_WARMUP": "skip_warmup",
     "VLLM_ENABLE_BUCKETING": "use_bucketing",
 }
-"""Variables whose outcome the newer releases print among their features."""
+"""Variables whose outcome the newer releases print among their features.
+
+An outcome stands in for a variable that isn't printed; that one was set it doesn't tell.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +69,12 @@ def configured(start: Start) -> Configured | None:
     blocks = value_of(start.kv.blocks)
     if found is None or not length or not blocks:
         return None
-    env = _variables(server)
+    env = {
+        variable: server.features[feature]
+        for variable, feature in _SWITCHES.items()
+        if feature in server.features
+    }
+    env |= {name: known.value for name, known in acting_variables(server).items()}
     sizes = {
         "max_num_seqs": value_of(server.max_num_seqs),
         "max_num_batched_tokens": value_of(server.max_num_batched_tokens),
@@ -108,24 +127,43 @@ def release(server: Server) -> Release | None:
 
 def printed_strategy(start: Start) -> str | None:
     """Return the strategy as the log says it: in its features, or by the ranges' form."""
-    said = start.server.features.get("bucketing_strategy", "")
-    known = _STRATEGIES.fullmatch(said.strip())
-    return known[1] if known else value_of(start.server.strategy)
+    features = start.server.features
+    known = _STRATEGIES.fullmatch(features.get("bucketing_strategy", "").strip())
+    if known:
+        return known[1]
+    if (is_exponential := features.get("exponential_bucketing")) is not None:
+        return "exp" if is_exponential.lower() == "true" else "lin"
+    return value_of(start.server.strategy)
 
 
-def printed_buckets(start: Start, phase: str) -> tuple[Bucket, ...]:
-    """Return the list that the log prints; empty where it prints none, or a cut one."""
-    listed = start.buckets.get(phase)
-    shapes = listed.value.shapes if listed else ()
-    return tuple(_bucket(shape, phase) for shape in shapes)
+def printed_lists(start: Start) -> dict[str, tuple[Bucket, ...]]:
+    """Return the bucket lists by phase, of the phases whose list the log has in full."""
+    lists = {
+        phase: buckets_of(phase, start.buckets[phase].value.shapes)
+        for phase in (PROMPT, DECODE)
+        if phase in start.buckets
+    }
+    return {phase: buckets for phase, buckets in lists.items() if buckets}
 
 
-def _bucket(shape: tuple[int, ...], phase: str) -> Bucket:
-    """Return the bucket of a printed shape, which has two numbers up to fork-1.21."""
+def buckets_of(phase: str, shapes: Sequence[Shape]) -> tuple[Bucket, ...]:
+    """Return the buckets of a printed list, none where one of its shapes is none."""
+    buckets = [bucket_of(phase, shape) for shape in shapes]
+    whole = tuple(bucket for bucket in buckets if bucket is not None)
+    return whole if len(whole) == len(shapes) else ()
+
+
+def bucket_of(phase: str, shape: Shape) -> Bucket | None:
+    """Return a bucket as the log printed it, None where it is none.
+
+    Up to fork-1.21 it has two numbers: a batch with a length, or with blocks.
+    """
     if len(shape) == 3:
         return Bucket(*shape)
-    batch, length = shape[:2]
-    return Bucket(batch, length, 0) if phase == PROMPT else Bucket(batch, 1, length)
+    if len(shape) != 2:
+        return None
+    batch, other = shape
+    return Bucket(batch, 1, other) if phase == DECODE else Bucket(batch, other, 0)
 
 
 def predicted_count(start: Start, phase: str) -> int | None:
@@ -187,13 +225,13 @@ def _difference(start: Start, known: Configured, phase: str) -> Difference | Non
     made = _made(known, known.release.dialect, phase)
     if made is None:
         return None
-    shown = frozenset(printed_buckets(start, phase))
+    shown = frozenset(printed_lists(start).get(phase, ()))
     if not shown:
         same = listed.value.count == len(made)
         return None if same else Difference(phase, listed, len(made), 0, 0)
     if shown == made:
         return None
-    like = tuple(name for name in DIALECTS if _made(known, name, phase) == shown)
+    like = dialects_making(shown, phase, known.flags, known.env)
     return Difference(
         phase, listed, len(made), len(shown - made), len(made - shown), like
     )
@@ -220,26 +258,39 @@ def _made(known: Configured, dialect: str, phase: str) -> frozenset[Bucket] | No
         return None
 
 
-def _variables(server: Server) -> dict[str, str]:
-    env = {
-        name: known.value
-        for name, known in server.flags.items()
-        if name.isupper() and not echoes_default(known)
-    }
-    for name, feature in _SWITCHES.items():
-        if feature in server.features:
-            env.setdefault(name, server.features[feature])
-    return env
+def acting_variables(server: Server) -> dict[str, Known[str]]:
+    """Return the variables that the log shows to be set.
 
-
-def echoes_default(known: Known[str]) -> bool:
-    """Tell whether a line says ``NAME=value (default:value)`` with the same value twice.
-
-    To some releases a variable that is set acts otherwise than one that isn't.
+    To some releases a variable that is set acts otherwise than one that isn't, so those are
+    left out that have no value, that only echo a default, or that came from an older name.
     """
+    printed = {
+        name: known
+        for name, known in server.flags.items()
+        if name.isupper() and known.value not in _UNSET
+    }
+    return {
+        name: known
+        for name, known in printed.items()
+        if not _echoes_default(known) and not _stands_for_seq(name, printed)
+    }
+
+
+def _echoes_default(known: Known[str]) -> bool:
+    """Tell whether a line says ``NAME=value (default:value)`` with the same value twice."""
     return known.line.text.rstrip().endswith(f"={known.value} (default:{known.value})")
 
 
-def value_of(known: Known[T] | None) -> T | None:
-    """Return the value, None where nothing is known."""
-    return known.value if known else None
+def _stands_for_seq(name: str, printed: Mapping[str, Known[str]]) -> bool:
+    """Tell whether a bound was not set, but came from its older spelling.
+
+    A release prints what each bound came to as ``NAME=value (default:value)``.
+    """
+    older = printed.get(name.replace("_QUERY_", "_SEQ_"))
+    newer = printed[name]
+    return (
+        older is not None
+        and older is not newer
+        and older.value == newer.value
+        and "(default:" in newer.line.text
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from hpuwatch.events import Event
+from hpuwatch.events import Event, Value
 from hpuwatch.state.model import Known, Shape
 from hpuwatch.units import Amount
 
@@ -47,11 +47,7 @@ def phase(event: Event) -> str | None:
 
 def shape(event: Event, name: str) -> Shape | None:
     """Return a tuple of whole numbers."""
-    value = event.fields.get(name)
-    if not isinstance(value, tuple):
-        return None
-    items = tuple(item for item in value if isinstance(item, int))
-    return items if items and len(items) == len(value) else None
+    return _shape(event.fields.get(name))
 
 
 def shapes(event: Event, name: str) -> tuple[Shape, ...]:
@@ -59,11 +55,14 @@ def shapes(event: Event, name: str) -> tuple[Shape, ...]:
     value = event.fields.get(name)
     if not isinstance(value, tuple):
         return ()
-    return tuple(
-        tuple(part for part in item if isinstance(part, int))
-        for item in value
-        if isinstance(item, tuple)
-    )
+    return tuple(known for item in value if (known := _shape(item)) is not None)
+
+
+def _shape(value: Value) -> Shape | None:
+    if not isinstance(value, tuple):
+        return None
+    items = tuple(item for item in value if isinstance(item, int))
+    return items if items and len(items) == len(value) else None
 
 
 def larger(before: Known[Size] | None, now: Known[Size] | None) -> Known[Size] | None:

@@ -31,6 +31,9 @@ _MINIMUM_IS_A_BLOCK = ("VLLM_PROMPT_SEQ_BUCKET_MIN", "VLLM_PROMPT_QUERY_BUCKET_M
 """Variables whose default is the block size."""
 
 
+_VERSION_PARTS = re.compile(r"\d{1,9}")
+
+
 def _server(start: Start, **news: object) -> Start:
     known = {name: value for name, value in news.items() if value is not None}
     changed: Server = replace(start.server, **known)  # type: ignore[arg-type]
@@ -40,7 +43,8 @@ def _server(start: Start, **news: object) -> Start:
 def _plugin(server: Server) -> Server:
     if server.plugin or server.version is None or server.engine is None:
         return server
-    numbers = tuple(int(part) for part in re.findall(r"\d+", server.version.value)[:2])
+    found = _VERSION_PARTS.findall(server.version.value)
+    numbers = tuple(int(part) for part in found[:2])
     plugin = server.engine.value == "V1" and numbers >= _FIRST_PLUGIN
     return replace(server, plugin=plugin)
 

@@ -8,6 +8,7 @@ because every rank prints its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -35,6 +36,11 @@ class Known(Generic[T]):
     line: Line
 
 
+def value_of(known: Known[T] | None) -> T | None:
+    """Return the value, None where nothing is known."""
+    return known.value if known else None
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """What the server is, as far as the log says."""
@@ -57,6 +63,12 @@ class Server:
     features: Mapping[str, str] = field(default_factory=dict)  # the Features block
     flags: Mapping[str, Known[str]] = field(default_factory=dict)  # User flags, echoes
     simulated: bool = False  # hpuwatch sim says so in its log
+
+    @property
+    def served_name(self) -> str:
+        """Return the name that vLLM labels its own metrics with, "" before it is known."""
+        served = value_of(self.flags.get("served_model_name")) or ""
+        return served.strip("'\"[]") or value_of(self.model) or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +200,16 @@ class Miss:
     count: int = 1
 
 
+MissKey = tuple[str, str, Shape]
+"""Phase, reason and shape of a miss."""
+
+MissKind = tuple[str, str]
+"""Phase and reason of a miss."""
+
+FaultKind = tuple[str, str, bool]
+"""Class and severity of a fault, and whether it is a cause."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Something broke.
@@ -214,6 +236,11 @@ class Fault:
     at: str | None = None
     message: str = ""
     context: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> FaultKind:
+        """Return what counters tell apart."""
+        return self.name, self.severity, self.root
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +276,7 @@ class Start:
     buckets: Mapping[str, Known[BucketList]] = field(default_factory=dict)  # by phase
     graphs_used: Mapping[str, Known[Amount]] = field(default_factory=dict)  # by phase
     warmup: Warmup = field(default_factory=Warmup)
-    misses: tuple[Miss, ...] = ()
+    missed: Mapping[MissKey, Miss] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     traffic: Traffic = field(default_factory=Traffic)
     compiled: Mapping[str, int] = field(default_factory=dict)  # graph compilations seen
@@ -263,14 +290,57 @@ class Start:
     worker_ranks: Mapping[int, int] = field(default_factory=dict)  # by pid, V0 workers
     engines: frozenset[int] = frozenset()  # those that said that they initialise
 
+    @property
+    def misses(self) -> tuple[Miss, ...]:
+        """Return the shapes that were asked for in vain, in the order of their first time."""
+        return tuple(self.missed.values())
+
+    def missed_by_kind(self) -> Mapping[MissKind, int]:
+        """Return how often traffic asked for a shape in vain."""
+        counts: Counter[MissKind] = Counter()
+        for miss in self.missed.values():
+            counts[miss.phase, miss.reason] += miss.count
+        return counts
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Starts that are no longer kept: what counters still need of them.
+
+    Attributes:
+        starts: how many they are.
+        name: the model that the newest of them served, as ``Server.served_name``.
+        misses: how often traffic missed, by the model's name, in the order in which the
+            names came.
+        faults: how many there were.
+    """
+
+    starts: int = 0
+    name: str = ""
+    misses: Mapping[str, Mapping[MissKind, int]] = field(default_factory=dict)
+    faults: Mapping[FaultKind, int] = field(default_factory=dict)
+
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All starts seen in one log, oldest first; the newest is the one being lived."""
+    """All that one log tells: its starts, oldest first; the newest is the one being lived.
+
+    Attributes:
+        starts: the newest ones.
+        past: what is left of those before them.
+        broken: events that a fault of ours kept from being taken in.
+    """
 
     starts: tuple[Start, ...] = ()
+    past: Past = field(default_factory=Past)
+    broken: int = 0
 
     @property
     def current(self) -> Start | None:
         """Return the newest start, or None before the first event."""
         return self.starts[-1] if self.starts else None
+
+    @property
+    def begun(self) -> int:
+        """Return how many starts there were, whether they are kept or not."""
+        return self.past.starts + len(self.starts)

@@ -23,9 +23,11 @@ from hpuwatch.state.model import (
     Known,
     Memory,
     Miss,
+    MissKey,
     Shape,
     Start,
     Traffic,
+    value_of,
 )
 from hpuwatch.state.warming import PHASES
 from hpuwatch.units import Amount
@@ -86,12 +88,8 @@ def _waiting(event: Event) -> int | None:
 
 
 def _numbers(events: Iterable[Event], name: str) -> list[float | None]:
-    """Return a figure of each event, None where it has none or "nan"."""
-    values = [event.fields.get(name) for event in events]
-    return [
-        float(value) if isinstance(value, (int, float)) and value == value else None  # noqa: PLR0124  nan is not itself
-        for value in values
-    ]
+    """Return a figure of each event, None where it has none."""
+    return [value_of(fields.number(event, name)) for event in events]
 
 
 def _is_busy(activity: tuple[float | None, ...]) -> bool:
@@ -148,24 +146,22 @@ def _preemption(start: Start, event: Event) -> Start:
 def _misses(start: Start, events: Sequence[Event]) -> Start:
     """Fold misses; each rank prints one, so only rank 0 counts it up again."""
     counts = 0 if _is_own_doing(start) else 1
-    misses = {(each.phase, each.reason, each.shape): each for each in start.misses}
-    shapes = {each.shape for each in start.misses}
+    missed = dict(start.missed)
     for event in events:
         key = _MISSED[event.kind](event)
         if key is None:
             continue
-        if len(misses) >= _MOST_SHAPES and key[2] not in shapes:
+        if len(missed) >= _MOST_SHAPES and key not in missed:
             key = (*key[:2], _OTHERS)
-        before = misses.get(key)
+        before = missed.get(key)
         if before is None:
-            shapes.add(key[2])
-            misses[key] = Miss(*key, event.line, counts)
+            missed[key] = Miss(*key, event.line, counts)
         elif counts and rank_of(start, event) == 0:
-            misses[key] = Miss(*key, before.line, before.count + counts)
-    return replace(start, misses=tuple(misses.values()))
+            missed[key] = Miss(*key, before.line, before.count + counts)
+    return replace(start, missed=missed)
 
 
-def _not_warmed(event: Event) -> tuple[str, str, Shape] | None:
+def _not_warmed(event: Event) -> MissKey | None:
     sizes = [_whole(event, name) for name in ("bs", "seq", "blocks")]
     shape = tuple(size for size in sizes if size is not None)
     shape = shape or fields.shape(event, "shape") or ()
@@ -175,7 +171,7 @@ def _not_warmed(event: Event) -> tuple[str, str, Shape] | None:
     return _PHASE_WORDS.get(word, word), NOT_WARMED_UP, shape
 
 
-def _not_prepared(event: Event) -> tuple[str, str, Shape] | None:
+def _not_prepared(event: Event) -> MissKey | None:
     shape = fields.shape(event, "requested")
     if shape is None:
         return None

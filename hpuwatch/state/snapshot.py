@@ -52,7 +52,7 @@ class Snapshot:
         state: everything read from the log.
         now: when the picture was taken, seconds since the epoch.
         lines: lines read since the start of the log.
-        unparsed_lines: lines with a vLLM header at WARNING or above that no rule knew.
+        unparsed_lines: lines with WARNING or above that no rule knew.
         restarts: starts of the server after the first, under this instance.
         watcher_starts: how often a watcher took up this spool.
         log_dropped_bytes: output given up before it was read.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -51,20 +51,24 @@ def _generated(start: Start, event: Event) -> Start:
     if isinstance(patches, tuple):
         phase, listed = MULTIMODAL, BucketList(len(patches))
     elif phase in (PROMPT, DECODE) and count is not None:
-        shapes = fields.shapes(event, "tuples")
-        whole = len(shapes) == count.value
-        listed = BucketList(count.value, shapes if whole else ())
+        listed = _listed(count.value, fields.shapes(event, "tuples"))
     else:
         return start
     known = {**start.buckets, phase: Known(listed, event.line)}
     return replace(start, buckets=known)
 
 
+def _listed(count: int, shapes: Sequence[Shape]) -> BucketList:
+    """Return a list with its shapes, without them where it is cut or damaged."""
+    whole = len(shapes) == count and len({len(shape) for shape in shapes}) == 1
+    return BucketList(count, tuple(shapes) if whole else ())
+
+
 def _bucket(start: Start, event: Event) -> Start:
     """Note a bucket: its line comes before its work, so those before it are done."""
     phase = fields.phase(event)
     place, total = fields.whole(event, "i"), fields.whole(event, "n")
-    if phase not in PHASES or place is None or total is None:
+    if phase not in PHASES or place is None or total is None or place.value < 1:
         return start
     capturing = bool(event.fields.get("graph"))
     if capturing and phase != MULTIMODAL:
@@ -107,11 +111,10 @@ def _as_warmed(start: Start, event: Event, phase: str) -> Start:
     if known is not None and known.value.shapes:
         return start
     progress = start.warmup.progress[phase]
-    shapes = sorted({shape for shape, _ in progress.steps})
-    whole = len(shapes) == progress.total
-    if known is not None and not (whole and known.value.count == progress.total):
+    listed = _listed(progress.total, sorted({shape for shape, _ in progress.steps}))
+    same = known is not None and known.value.count == listed.count
+    if known is not None and not (same and listed.shapes):
         return start
-    listed = BucketList(progress.total, tuple(shapes) if whole else ())
     return replace(start, buckets={**start.buckets, phase: Known(listed, event.line)})
 
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 
 from hpuwatch.gaudi.warmuptime import DECODE_PER_PROMPT, learn
 from hpuwatch.life.phases import Phase
-from hpuwatch.state.configured import predicted_count, value_of
-from hpuwatch.state.model import DECODE, PROMPT, Progress, Start
+from hpuwatch.state.configured import predicted_count
+from hpuwatch.state.model import DECODE, PROMPT, Progress, Start, value_of
 from hpuwatch.state.snapshot import Left
 from hpuwatch.state.warmup_timed import steps_seconds, timed_start
 

@@ -5,45 +5,55 @@ From here the law of warm-up can be learned of a server's earlier starts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
-from hpuwatch.gaudi.model import DECODE, PROMPT
-from hpuwatch.gaudi.warmuptime import RECIPES, TimedStart
-from hpuwatch.state.configured import printed_buckets, value_of
-from hpuwatch.state.model import MULTIMODAL, Progress, Start
+from hpuwatch.gaudi.model import DECODE, PROMPT, Bucket
+from hpuwatch.gaudi.warmuptime import TimedStart, recipe_folder
+from hpuwatch.state.configured import acting_variables, printed_lists
+from hpuwatch.state.model import MULTIMODAL, Progress, Start, value_of
 
-_FEWEST_POINTS = 4  # of a bar, so that its thirds are timed
+_FEWEST_POINTS = 6  # of a bar: the times of fewer say little of its thirds
 
 
-def timed_start(start: Start) -> TimedStart | None:
-    """Return how a start's warm-up was timed, None where it wasn't, or not to its end."""
+def timed_start(
+    start: Start, graphs: Mapping[str, tuple[Bucket, ...]] | None = None
+) -> TimedStart | None:
+    """Return how a start's warm-up was timed, None where it wasn't, or not to its end.
+
+    Args:
+        start: one start.
+        graphs: those that it compiled, by phase; without them, one for each bucket.
+    """
     warmup = start.warmup
     total = value_of(warmup.seconds)
+    known = printed_lists(start) if graphs is None else graphs
     counts = {
-        phase: start.buckets[phase].value.count
+        phase: len(known.get(phase, ())) or start.buckets[phase].value.count
         for phase in (PROMPT, DECODE)
         if phase in start.buckets
     }
-    if total is None or not sum(counts.values()):
+    if total is None or warmup.skipped is not None or not sum(counts.values()):
         return None
-    lists = {phase: printed_buckets(start, phase) for phase in counts}
+    seconds = {
+        phase: took for phase, took in warmup.phase_seconds.items() if phase in counts
+    }
+    steps = steps_seconds(start)
+    is_split = len(seconds) == len(counts)
     thirds = {
         phase: found
         for phase in counts
         if (found := _thirds(warmup.progress.get(phase))) is not None
     }
+    env = {name: each.value for name, each in acting_variables(start.server).items()}
     return TimedStart(
         counts=counts,
         total_seconds=total,
-        buckets={phase: listed for phase, listed in lists.items() if listed},
-        phase_seconds={
-            phase: seconds
-            for phase, seconds in warmup.phase_seconds.items()
-            if phase in counts
-        },
+        buckets=known,
+        phase_seconds=seconds,
         thirds=thirds,
-        fixed_seconds=steps_seconds(start),
-        had_recipes=bool(start.server.flags.get(RECIPES)),
+        fixed_seconds=max(steps, total - sum(seconds.values())) if is_split else steps,
+        had_recipes=recipe_folder(env) is not None,
     )
 
 

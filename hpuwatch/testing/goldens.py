@@ -15,7 +15,6 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from hpuwatch.advise.bucketing import release
 from hpuwatch.advise.figures import tightest
 from hpuwatch.events import Event, Value
 from hpuwatch.life.machine import Fact
@@ -24,7 +23,8 @@ from hpuwatch.metrics.collector import exposition
 from hpuwatch.parse.parser import Parser
 from hpuwatch.records import Line
 from hpuwatch.source.lines import Lines
-from hpuwatch.state.model import Fault, Known, Memory, Start, State
+from hpuwatch.state.configured import release
+from hpuwatch.state.model import Fault, Known, Memory, Start, State, value_of
 from hpuwatch.state.reduce import reduce
 from hpuwatch.state.snapshot import Left
 from hpuwatch.state.warmup_left import estimate_left
@@ -90,7 +90,7 @@ def _left(starts: Sequence[Start]) -> Left:
     )
 
 
-def _facts(start: Start) -> dict[str, object]:
+def _facts(start: Start) -> dict[str, Any]:
     server, kv, warmup = start.server, start.kv, start.warmup
     found = tightest(start)
     known = release(server)
@@ -98,15 +98,15 @@ def _facts(start: Start) -> dict[str, object]:
         "phase": start.phase.value,
         "broke_in": start.broke_in.value if start.broke_in else None,
         "release": known.name if known else None,
-        "version": _value(server.version),
-        "engine": _value(server.engine),
-        "model": _value(server.model),
-        "card": _value(server.card),
+        "version": value_of(server.version),
+        "engine": value_of(server.engine),
+        "model": value_of(server.model),
+        "card": value_of(server.card),
         "ranks": len(start.memory),
         "tightest_rank": found[0] if found else None,
         **_memory(found[1] if found else Memory()),
-        "blocks": _value(kv.blocks),
-        "tokens": _value(kv.tokens),
+        "blocks": value_of(kv.blocks),
+        "tokens": value_of(kv.tokens),
         "block_size": kv.block_size,
         "buckets": {name: each.value.count for name, each in start.buckets.items()},
         "captured": {name: each.value for name, each in start.captured.items()},
@@ -114,8 +114,8 @@ def _facts(start: Start) -> dict[str, object]:
             name: each.value.printed for name, each in start.graphs_used.items()
         },
         "skipped": warmup.skipped is not None,
-        "warmup_seconds": _value(warmup.seconds),
-        "init_seconds": _value(warmup.init_seconds),
+        "warmup_seconds": value_of(warmup.seconds),
+        "init_seconds": value_of(warmup.init_seconds),
         "sampler_seconds": warmup.sampler_seconds,
         "defragmenter_seconds": warmup.defragmenter_seconds,
         "phase_seconds": dict(warmup.phase_seconds),
@@ -129,8 +129,8 @@ def _facts(start: Start) -> dict[str, object]:
             for miss in start.misses
         ],
         "preemptions": start.traffic.preemptions,
-        "running_peak": _value(start.traffic.running_peak),
-        "waiting_peak": _value(start.traffic.waiting_peak),
+        "running_peak": value_of(start.traffic.running_peak),
+        "waiting_peak": value_of(start.traffic.waiting_peak),
         "causes": [_fault(fault) for fault in start.faults if fault.root],
         "consequences": sum(not fault.root for fault in start.faults),
     }
@@ -153,10 +153,6 @@ def _fault(fault: Fault) -> dict[str, object]:
         "wanted_bytes": fault.wanted.bytes if fault.wanted else None,
         "line": fault.line.number,
     }
-
-
-def _value(known: Known[Any] | None) -> object:
-    return known.value if known else None
 
 
 def event_rows(told: Told) -> list[object]:

@@ -13,6 +13,17 @@ from hpuwatch.source.assemble import Assembler
 from hpuwatch.state.model import Start, State
 from hpuwatch.state.reduce import reduce
 
+OUT_OF_MEMORY = "".join(
+    f"(EngineCore pid=7) ERROR 01-02 03:04:05 [core.py:1] {text}\n"
+    for text in (
+        "EngineCore failed to start.",
+        "Traceback (most recent call last):",
+        '  File "x.py", line 1, in warm',
+        "RuntimeError: FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::268435456 (256)MB",
+    )
+)
+"""The last words of an engine that found no memory."""
+
 
 @cache
 def rules() -> RuleSet:

@@ -16,6 +16,7 @@ from hpuwatch.state.model import (
     Kv,
     Memory,
     Miss,
+    MissKey,
     Progress,
     Server,
     Start,
@@ -55,6 +56,11 @@ def full_memory() -> Memory:
     )
 
 
+def by_key(*misses: Miss) -> dict[MissKey, Miss]:
+    """Return misses as a start holds them."""
+    return {(each.phase, each.reason, each.shape): each for each in misses}
+
+
 def full_start() -> Start:
     """Return a start in the middle of its warm-up, in which everything is known."""
     return Start(
@@ -85,7 +91,7 @@ def full_start() -> Start:
                 "decode": Progress(12, 48, 9.0),
             },
         ),
-        misses=(
+        missed=by_key(
             Miss("prompt", "not_warmed_up", (1, 768, 0), Line("miss"), 3),
             Miss("decode", "not_prepared", (64, 1, 4096), Line("miss"), 2),
         ),
@@ -119,7 +125,7 @@ def full_snapshot() -> Snapshot:
     return Snapshot(
         name="demo",
         phase=Phase.WARMING,
-        state=State((replace(full_start(), faults=(), misses=()), full_start())),
+        state=State((replace(full_start(), faults=(), missed={}), full_start())),
         now=1_800_000_000.0,
         lines=5120,
         unparsed_lines=7,

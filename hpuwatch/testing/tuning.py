@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.testing.programs import OURS, PLAIN_PYTHON, Program, Programs, get
 
-RESERVE = "VLLM_GRAPH_RESERVED_MEM"
 SIM = (
     *(*OURS, "sim", "--model", "llama-3.1-8b", "--card", "gaudi2", "--speed", "2000"),
     *("--gpu-memory-utilization", "0.5", "--max-model-len", "8192"),

@@ -66,7 +66,7 @@ def _body(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.replayed:
         yield (
             '<p class="simulated">Replay: a recorded log is played again, this is no server'
-            " of now.</p>"
+            " of now. Times are the log's; one that names no zone is shown as UTC.</p>"
         )
     mood = _mood(snapshot.phase)
     yield f'<p><span class="phase {mood}">{_words(snapshot.phase)}</span></p>'
@@ -85,6 +85,11 @@ def _body(snapshot: Snapshot) -> Iterator[str]:
     starts = snapshot.state.starts
     yield from _misses([miss for each in starts for miss in each.misses if miss.count])
     yield from _faults([fault for each in starts for fault in each.faults])
+    if gone := snapshot.state.past.starts:
+        yield (
+            f'<p class="soft">Misses and faults of the first {gone:,} starts are only '
+            "counted, in the metrics.</p>"
+        )
     yield _footer(snapshot)
 
 
