@@ -81,6 +81,27 @@ def test_links_between_pages_lead_somewhere(checkout: Path) -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_no_cell_of_a_table_is_cut_by_its_own_words(checkout: Path) -> None:
+    for page in _pages(checkout):
+        rows = page.read_text(encoding="utf-8").splitlines()
+        for row in (row for row in rows if row.startswith("| ")):
+            codes = re.findall(r"`[^`]*`", row)
+            cut = [code for code in codes if re.search(r"(?<!\\)\|", code)]
+            assert not cut, f"{page.name}: {cut}"
+
+
+def test_every_schema_stands_in_the_contracts(checkout: Path) -> None:
+    schema = re.compile(r"hpuwatch\.[a-z-]+/\d+")
+    sources = (checkout / "hpuwatch").rglob("*.py")
+    written = {
+        name
+        for path in sources
+        for name in schema.findall(path.read_text(encoding="utf-8"))
+    }
+    told = (checkout / "docs/contracts.md").read_text(encoding="utf-8")
+    assert written - set(schema.findall(told)) == set()
+
+
 def _known(words: list[str]) -> bool:
     """Say whether the verb and every long option of a typed command exist."""
     command: Any = typer.main.get_command(build())
@@ -121,7 +142,7 @@ def test_every_command_that_a_page_types_exists(checkout: Path) -> None:
 
 def test_the_report_in_the_readme_is_what_suggest_prints(checkout: Path) -> None:
     command = [sys.executable, "-m", "hpuwatch", "suggest"]
-    log = "tests/data/golden/llama8b-gaudi2.log"
+    log = "tests/data/logs/llama8b-gaudi2.log"
     said = subprocess.run(
         [*command, log], cwd=checkout, capture_output=True, text=True, check=True
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from hpuwatch.clock import SystemClock
 from hpuwatch.runtime.instance import Instance
 from hpuwatch.runtime.kept import find_kept, start_kept
+from hpuwatch.runtime.kernel_log import FILES, KMSG
 from hpuwatch.testing.programs import OURS, PLAIN_PYTHON, Programs, until
 
 DIES = [*PLAIN_PYTHON, "print('the last line'); raise SystemExit(3)"]
@@ -69,7 +70,12 @@ def test_the_device_logs_are_quoted(programs: Programs, tmp_path: Path) -> None:
     document = json.loads(last_exit(tmp_path / "state", "--format", "json").stdout)
     first, kernel = document["elsewhere"]
     assert (first["source"], first["lines"]) == (f"{logs}/0/synapse_log.txt", [said])
-    assert kernel["source"].startswith("the kernel's log") or kernel["lines"]
+    # Whether this machine lets us read it is told by the source.
+    assert kernel["source"] in {str(KMSG), *map(str, FILES)} | {
+        "the kernel's log",
+        f"the kernel's log, {KMSG}",
+    }
+    assert bool(kernel["unread"]) == kernel["source"].endswith(f", {KMSG}")
     shared = last_exit(tmp_path / "state", "--share").stdout
     assert "lost the link" in shared
     assert str(tmp_path) not in shared

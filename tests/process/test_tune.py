@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.runtime.facts import read_facts
 from hpuwatch.testing.programs import OURS, until
-from hpuwatch.testing.tuning import HEAVY, LIGHT, RESERVE, Bench
+from hpuwatch.testing.tuning import HEAVY, LIGHT, Bench
 
 pytest.importorskip("skopt", reason="the extra 'tune' is not installed")
 pytestmark = pytest.mark.timeout(240)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.runtime.facts import read_facts
 from hpuwatch.testing.programs import PLAIN_PYTHON
-from hpuwatch.testing.tuning import LIGHT, RESERVE, Bench
+from hpuwatch.testing.tuning import LIGHT, Bench
 
 pytest.importorskip("skopt", reason="the extra 'tune' is not installed")
 pytestmark = pytest.mark.timeout(240)

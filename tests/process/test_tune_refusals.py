@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from hpuwatch.testing.tuning import LIGHT, RESERVE, SIM, Bench
+from hpuwatch.gaudi.planning import RESERVE
+from hpuwatch.testing.tuning import LIGHT, SIM, Bench
 
 pytest.importorskip("skopt", reason="the extra 'tune' is not installed")
 pytestmark = pytest.mark.timeout(240)

@@ -12,13 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from hpuwatch.advise.graphmemory import (
-    observations_of,
-    printed_lists,
-    warmup_use_of,
-)
+from hpuwatch.advise.graphmemory import observations_of, warmup_use_of
 from hpuwatch.gaudi.graphlaw import fit, prior
 from hpuwatch.gaudi.model import DECODE, PROMPT
+from hpuwatch.state.configured import printed_lists
 from hpuwatch.state.model import Start
 from hpuwatch.testing.logs import start_of_text
 from hpuwatch.units import GIB, KIB

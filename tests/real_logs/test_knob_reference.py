@@ -178,7 +178,18 @@ def test_each_knob_acts_where_the_reference_says(
 
 # Defaults that the reference tells in a sentence, or for several knobs at once.
 _DEFAULTS_BY_HAND: dict[str, dict[str, str]] = {
-    "--block-size": {"fork-1.20.. plugin": "128", "fork-..1.19 vllm": "16"},
+    # The reference says 16 for fork-1.19 too; versions.md, 34, and vLLM's own source since
+    # 0.6.4, which fork-1.19 is built on, say 128.
+    "--block-size": {"fork-1.19.. vllm plugin": "128", "fork-..1.18": "16"},
+    # The reference says true, and that the plugin sets it; deployments.md, and what old
+    # set-ups lack, show that with the fork it is up to whoever starts the server.
+    "PT_HPU_ENABLE_LAZY_COLLECTIVES": {"plugin": "true", "fork vllm": "not set"},
+    # The reference says 0.9 for all; the logs of plugin-0.26 in the corpus print 0.92
+    # without the flag, and real-vllm-lifecycle.md says so too.
+    "--gpu-memory-utilization": {
+        "plugin-0.26..": "0.92",
+        "fork vllm plugin-..0.25": "0.9",
+    },
     "VLLM_PROMPT_BS_BUCKET_MAX": {
         "fork-1.17": "min(max_num_seqs, 64)",
         "fork-1.18": "min(max_num_seqs, 64, max_num_batched_tokens // block_size)",
@@ -223,7 +234,7 @@ _DEFAULTS_BY_HAND: dict[str, dict[str, str]] = {
     "VLLM_MERGED_PREFILL": {"plugin-0.18.. plugin-0.10 fork-1.21..1.23": "false"},
     "VLLM_CONTIGUOUS_PA": {
         "fork-1.19..1.20": "true",
-        "fork-1.21..1.23 plugin-0.10": "true unless prefixes are cached",
+        "fork-1.21..1.23 plugin-0.10": "true; false where prefixes are cached",
         "plugin-0.18..": "false",
     },
     "VLLM_DEFRAG": {"plugin-0.18": "false", "plugin-0.19..": "as VLLM_CONTIGUOUS_PA"},

@@ -37,6 +37,17 @@ def test_no_grave_line_is_unmatched(shared: Path, name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", LOGS)
+def test_all_that_is_counted_as_unmatched_is_listed(shared: Path, name: str) -> None:
+    words = ["parse", str(shared / "corpus" / name), "--format", "json"]
+    counted, listed = (
+        json.loads(CliRunner().invoke(build(), [*words, option]).stdout)
+        for option in ("--stats", "--unmatched")
+    )
+    rows = listed["templates"]
+    assert sum(row["count"] for row in rows) == counted["levels"]["all"]["unmatched"]
+
+
 def test_no_line_of_the_catalogue_is_unmatched(shared: Path) -> None:
     text = (shared / "reference" / "log-lines.yaml").read_text(encoding="utf-8")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -13,6 +13,8 @@ from hpuwatch.app.bucket_sources import Told
 from hpuwatch.app.buckets import Answer, answer
 from hpuwatch.errors import ExtraMissing
 from hpuwatch.gaudi.buckets import DECODE, PROMPT
+from hpuwatch.gaudi.coverage import holes, reach
+from hpuwatch.gaudi.planning import Change
 
 pytestmark = pytest.mark.unit
 
@@ -62,6 +64,49 @@ def test_a_cell_of_a_prompt() -> None:
     assert shown[inside, 3] == math.inf
     assert shown[1024, 0] == math.inf
     assert shown[1024, 1] is None
+
+
+@pytest.mark.parametrize("phase", [PROMPT, DECODE])
+@pytest.mark.parametrize(
+    ("release", "contiguous_pa"),
+    [
+        ("fork-1.18", False),
+        ("fork-1.22", True),
+        ("plugin-0.26", True),
+        ("plugin-0.26", False),
+    ],
+)
+def test_a_cell_is_open_where_coverage_has_a_hole(
+    release: str, contiguous_pa: bool, phase: str
+) -> None:
+    told = Told().changed(
+        [Change("--max-num-batched-tokens", "2048")],
+        release,
+        max_num_seqs=32,
+        max_model_len=2048,
+        num_blocks=1024,
+        contiguous_pa=contiguous_pa,
+    )
+    made = answer(told)
+    drawn = padding_map(made, phase)
+    shown = {
+        (x, y)
+        for y, row in zip(drawn.up, drawn.padding, strict=True)
+        for x, share in zip(drawn.across, row, strict=True)
+        if share == math.inf
+    }
+    left_out = {
+        (x, y)
+        for hole in holes(made.prepared)
+        for x in drawn.across
+        for y in drawn.up
+        if hole.phase == phase
+        and hole.first <= x <= hole.last
+        and hole.above < y <= reach(made.settings, phase, x)
+    }
+    assert shown == left_out
+    has_hole = release == "fork-1.18" or not contiguous_pa
+    assert bool(shown) == (has_hole and phase == PROMPT)
 
 
 def test_the_picture_in_words() -> None:

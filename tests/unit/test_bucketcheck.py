@@ -143,8 +143,11 @@ def test_without_sizes_only_lines_are_judged() -> None:
     assert [remark.severity for remark in check.remarks] == ["info", "info"]
     bad = check_lines("(1, 128, 0)\n(1, 2 * 2, 0)\n", "gaudi-plugin-0.26")
     assert not bad.starts
-    assert [remark.line for remark in bad.remarks] == [2, None]
-    assert "for decode" in bad.remarks[1].text
+    assert [remark.line for remark in bad.remarks] == [2]
+    lacking = check_lines("(1, 128, 0)\n", "gaudi-plugin-0.26")
+    assert not lacking.starts
+    assert [remark.line for remark in lacking.remarks] == [None]
+    assert "for decode" in lacking.remarks[0].text
 
 
 members = st.sampled_from(["1", "128", "[1, 4]", "range(0, 9, 4)", "'x'", "2*3", "-1"])

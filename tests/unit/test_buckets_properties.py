@@ -163,11 +163,11 @@ def test_warm_up_compiles_no_more_shapes_than_are_listed(
     configuration: BucketSettings,
 ) -> None:
     lists = lists_of(configuration)
-    warmed = warmed_prompts(lists)
+    warmed = set(warmed_prompts(lists))
     assert 0 < len(warmed) <= len(set(lists.prompt))
     dialect = dialect_of(configuration.dialect)
     if not isinstance(dialect, PluginDialect):
-        assert warmed == frozenset(lists.prompt)
+        assert warmed == set(lists.prompt)
         return
     for cold in set(lists.prompt) - warmed:
         longer = cold.query + cold.context * configuration.block_size

@@ -102,6 +102,14 @@ def test_the_facts_of_a_start() -> None:
     assert facts.warmup_seconds == 32.0
 
 
+def test_what_each_phase_of_a_warm_up_took_is_kept() -> None:
+    seconds = {PROMPT: 20.0, DECODE: 10.0}
+    warmup = replace(READY.warmup, phase_seconds=seconds)
+    facts = facts_of(replace(READY, warmup=warmup))
+    assert facts.phase_seconds == seconds
+    assert facts.fixed_seconds == 2.0
+
+
 @pytest.mark.parametrize(
     ("version", "plugin", "release"),
     [

@@ -13,9 +13,12 @@ from hpuwatch.gaudi.model import Bucket
 from hpuwatch.gaudi.resolve import resolve
 from hpuwatch.records import Line
 from hpuwatch.state.configured import (
+    acting_variables,
+    bucket_of,
     configured,
     differences,
-    printed_buckets,
+    printed_lists,
+    printed_strategy,
     release_text,
 )
 from hpuwatch.state.model import (
@@ -99,6 +102,52 @@ def test_a_log_gives_flags_and_variables() -> None:
     assert told.assumed == ()
 
 
+def test_a_bound_that_came_from_its_older_name_is_not_set() -> None:
+    came = "WARNING VLLM_PROMPT_QUERY_BUCKET_{}={} (default:2048)"
+    flags = {
+        "VLLM_PROMPT_SEQ_BUCKET_MAX": known("1024"),
+        "VLLM_PROMPT_QUERY_BUCKET_MAX": known("1024", came.format("MAX", 1024)),
+        "VLLM_PROMPT_SEQ_BUCKET_MIN": known("128"),
+        "VLLM_PROMPT_QUERY_BUCKET_MIN": known("256", came.format("MIN", 256)),
+    }
+    told = configured(start(replace(SERVER, flags=flags)))
+    assert told is not None
+    assert told.env == {
+        "VLLM_PROMPT_SEQ_BUCKET_MAX": "1024",
+        "VLLM_PROMPT_SEQ_BUCKET_MIN": "128",
+        "VLLM_PROMPT_QUERY_BUCKET_MIN": "256",
+    }
+
+
+def test_a_variable_without_a_value_is_not_set() -> None:
+    flags = {
+        "VLLM_EXPONENTIAL_BUCKETING": known("None"),
+        "VLLM_BUCKETING_FROM_FILE": known(""),
+        "VLLM_SKIP_WARMUP": known("false"),
+        "enforce_eager": known("True"),
+    }
+    acting = acting_variables(replace(SERVER, flags=flags))
+    assert {name: each.value for name, each in acting.items()} == {
+        "VLLM_SKIP_WARMUP": "false"
+    }
+
+
+@pytest.mark.parametrize(
+    ("features", "strategy"),
+    [
+        ({}, "pad"),
+        ({"exponential_bucketing": "True"}, "exp"),
+        ({"exponential_bucketing": "False"}, "lin"),
+        ({"exponential_bucketing": "True", "bucketing_strategy": "lin"}, "lin"),
+    ],
+)
+def test_features_say_the_strategy_before_the_form_of_the_ranges(
+    features: Mapping[str, str], strategy: str
+) -> None:
+    server = replace(SERVER, features=features, strategy=known("pad"))
+    assert printed_strategy(start(server)) == strategy
+
+
 def test_what_the_log_leaves_out_is_named() -> None:
     told = configured(start(replace(SERVER, max_num_seqs=None, block_size=None)))
     assert told is not None
@@ -118,9 +167,17 @@ def test_a_fork_is_known_by_its_build() -> None:
 
 
 def test_printed_pairs_become_buckets() -> None:
-    seen = start(lists={PROMPT: ((2, 128),), DECODE: ((4, 256),)})
-    assert printed_buckets(seen, PROMPT) == (Bucket(2, 128, 0),)
-    assert printed_buckets(seen, DECODE) == (Bucket(4, 1, 256),)
+    seen = start(lists={PROMPT: ((2, 128),), DECODE: ((4, 256), (4, 1, 512))})
+    assert printed_lists(seen) == {
+        PROMPT: (Bucket(2, 128, 0),),
+        DECODE: (Bucket(4, 1, 256), Bucket(4, 1, 512)),
+    }
+
+
+def test_a_list_that_is_cut_or_holds_another_shape_is_none() -> None:
+    assert bucket_of(PROMPT, (2, 1, 3, 4)) is None
+    seen = start(lists={PROMPT: ((2, 128), (2,)), DECODE: ()})
+    assert printed_lists(seen) == {}
 
 
 def test_lists_as_the_rules_give_them_are_no_difference() -> None:

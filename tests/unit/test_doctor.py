@@ -124,6 +124,6 @@ def test_the_verb_prints_json_and_can_fail(tmp_path: Path) -> None:
         check["name"] for check in document["checks"]
     }
     failing = subprocess.run(
-        [*command, "--fail-on", "warning"], capture_output=True, check=False
+        [*command, "--fail-on", "info"], capture_output=True, check=False
     )
     assert failing.returncode == 1

@@ -22,7 +22,7 @@ def shell(command: str, log: Path, *, cwd: Path) -> subprocess.CompletedProcess[
 
 @pytest.fixture
 def log(checkout: Path) -> Path:
-    return checkout / "tests/data/golden/llama8b-gaudi2.log"
+    return checkout / "tests/data/logs/llama8b-gaudi2.log"
 
 
 def test_a_reader_that_leaves_early_is_no_failure(log: Path, checkout: Path) -> None:

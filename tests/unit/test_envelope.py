@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpuwatch.app.rules import shipped_rules
 from hpuwatch.records import Line
 from hpuwatch.source.envelope import Unwrapper
 
@@ -48,6 +49,11 @@ def docker(log: str, stream: str = "stdout") -> str:
         "[ 1234.567890] host-1 vllm[123]: {}",
         "1795955350.123456 host-1 vllm[123]: {}",
         "\x1b[36mvllm-1  | \x1b[0m{}",
+        "\x1b[36mvllm-1  |\x1b[0m {}",
+        "<6>{}",
+        "10.0.0.1: {}",
+        "2026-11-29 12:29:10.123 {}",
+        "2026-11-29 12:29:10 {}",
         "2026-11-29T12:29:10+0100 host-1 vllm[123]: {}",
         "2026-11-29T12:29:10.123456+00:00 host-1 docker/vllm[123]: {}",
         "<14>Nov 29 12:29:10 host-1 vllm[123]: {}",
@@ -56,8 +62,41 @@ def docker(log: str, stream: str = "stdout") -> str:
     ],
 )
 def test_each_envelope_is_taken_off(envelope: str) -> None:
-    message = "INFO 11-29 12:29:10 [core.py:1] Skipping warmup..."
-    assert unwrapped(envelope.format(message)) == [message]
+    for message in (
+        "INFO 11-29 12:29:10 [core.py:1] Skipping warmup...",
+        "(Worker_TP3 pid=8) INFO 11-29 12:29:10 [core.py:1] Skipping warmup...",
+        "Traceback (most recent call last):",
+        "    step()",
+        "RuntimeError: boom",
+    ):
+        assert unwrapped(envelope.format(message)) == [message]
+
+
+def test_the_time_of_mpirun_stands_before_its_rank() -> None:
+    text = "[1,6]<stdout>:INFO 11-29 12:29:10 [core.py:1] Skipping warmup..."
+    assert unwrapped(f"Sun Nov 29 12:29:10 2026{text}") == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-30 10:00:00,123 - vllm.core - INFO - said",
+        "2026-11-30 10:00:00.123 | INFO     | vllm.core:run:12 - said",
+        "2026-11-30 10:00:00 INFO said",
+        "2026-11-30 10:00:00,123\tINFO worker.py:1 -- said",
+        "10.0.0.1:8000 - said",
+        "<unk>: 6",
+        "Sun Nov 29 12:29:10 2026: said",
+    ],
+)
+def test_what_looks_like_an_envelope_passes(text: str) -> None:
+    assert unwrapped(text) == [text]
+
+
+def test_no_sentence_that_a_rule_knows_has_an_envelope() -> None:
+    rules = shipped_rules().rules
+    lines = [each.line for rule in rules for each in rule.text.examples]
+    assert [line for line in lines if unwrapped(line) != [line]] == []
 
 
 @given(st.text(alphabet="abc {}[]|:()=.%", max_size=60))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,7 +16,10 @@ from hpuwatch.app.explain import explain
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.cli.main import build
 from hpuwatch.errors import UsageError
+from hpuwatch.gaudi import caution, refusal
+from hpuwatch.gaudi.estimate import ORIGINS
 from hpuwatch.gaudi.knobs import KNOBS
+from hpuwatch.gaudi.terms import CAUTIONS, REFUSALS
 from hpuwatch.life.phases import Phase
 from hpuwatch.metrics.catalogue import BY_NAME
 from hpuwatch.metrics.faults import FAULT_CLASSES
@@ -86,17 +92,17 @@ def test_an_unknown_name_gets_the_nearest_ones(name: str, near: str) -> None:
 
 
 def test_a_name_like_no_other_gets_none() -> None:
-    with pytest.raises(UsageError, match=r"metric or phase$"):
+    with pytest.raises(UsageError, match=r"word or phase$"):
         explain("0000")
 
 
 def test_text_and_json_say_the_same() -> None:
-    document = json.loads(run("kv-none", "--format", "json").stdout)
+    document = json.loads(run("warmup-oom", "--format", "json").stdout)
     assert document["schema"] == "hpuwatch.explain/1"
-    assert document["name"] == "kv-none"
+    assert document["name"] == "warmup-oom"
     (meaning,) = document["meanings"]
-    told = run("kv-none").stdout
-    assert told.startswith("kv-none: finding\n")
+    told = run("warmup-oom").stdout
+    assert told.startswith("warmup-oom: finding\n")
     assert meaning["text"] in told
     assert f"severity: {meaning['facts']['severity']}" in told
 
@@ -115,6 +121,40 @@ def test_rules_of_ones_own_are_explained_too(tmp_path: Path) -> None:
     )
     assert "own.yaml:3" in run("mine", "--rules", str(own)).stdout
     assert isinstance(run("mine").exception, UsageError)
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_no_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="needs a name"):
+        explain(name)
+
+
+def test_words_of_predict_are_explained() -> None:
+    assert kinds("kv-none") == ["finding", "refusal of predict"]
+    assert kinds("rules-differ") == ["caution of predict"]
+    assert [kinds(name) for name in ORIGINS] == [["word"]] * len(ORIGINS)
+    assert "word" in kinds("margin")
+    assert kinds("tensor-parallel-size") == kinds("tensor_parallel_size") == ["knob"]
+
+
+@pytest.mark.parametrize(
+    ("module", "table"), [(refusal, REFUSALS), (caution, CAUTIONS)]
+)
+def test_every_code_of_a_remark_stands_in_the_table(
+    module: ModuleType, table: dict[str, str]
+) -> None:
+    calls = [
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Remark"
+    ]
+    codes = {
+        each.value
+        for call in calls
+        for each in ast.walk(call.args[0])
+        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    }
+    assert codes == table.keys()
 
 
 def test_a_wrong_format() -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hpuwatch.advise.causes import CAUSES, UNKNOWN
 from hpuwatch.advise.finding import SEVERITIES, Finding
 from hpuwatch.advise.findings import CODES, documentation, findings_of
-from hpuwatch.advise.proposal import VARIABLE, propose
+from hpuwatch.advise.proposal import propose
 from hpuwatch.advise.report import build_report
 from hpuwatch.advise.text import render_text
+from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.testing.logs import start_of_text, state_of_text
 
 pytestmark = pytest.mark.unit
@@ -562,7 +563,7 @@ def test_a_reserve_that_took_the_kv_cache_is_named_before_the_length() -> None:
     assert seen.numbers["reserve_ratio"] == 0.9
     proposal = propose(start)
     assert proposal is not None
-    assert proposal.env == {VARIABLE: "0.10"}
+    assert proposal.env == {RESERVE: "0.10"}
     assert proposal.flags == ()
     assert "Second choice: keep the reserve and set --max-model-len" in proposal.why
 
@@ -578,12 +579,19 @@ def test_the_length_is_proposed_where_a_smaller_reserve_is_not_enough() -> None:
 def test_an_unusual_reserve_is_lowered_though_the_length_must_shrink_too() -> None:
     proposal = propose(start_of_text(short_of_kv(0.6, 70.0)))
     assert proposal is not None
-    assert proposal.env == {VARIABLE: "0.10"}
+    assert proposal.env == {RESERVE: "0.10"}
     length = int(proposal.flags[1])
     assert length % 128 == 0
     assert length * 70 / 131072 <= 0.9 * 72
     cure = found(short_of_kv(0.6, 70.0))["kv-short"].seen.cure
     assert f"0.10 first, and set --max-model-len {length}" in cure
+
+
+def test_the_reserve_is_lowered_to_what_its_release_takes_by_default() -> None:
+    text = short_of_kv(0.9, 16.0).replace("(v0.26.0)", "(v0.5.3+Gaudi-1.18.0)")
+    proposal = propose(start_of_text(text))
+    assert proposal is not None
+    assert proposal.env == {RESERVE: "0.40"}
 
 
 def test_a_reserve_of_one_or_more_gets_its_own_sentence() -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpuwatch.advise.document import Report
+from hpuwatch.advise.report import build_report
+from hpuwatch.advise.text import render_text
 from hpuwatch.events import Event, Speaker, Value
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
-from hpuwatch.state.model import Miss, State
-from hpuwatch.state.reduce import fold, reduce
+from hpuwatch.state import reduce as module
+from hpuwatch.state.model import Miss, Start, State
+from hpuwatch.state.reduce import fold, outlasted, reduce
 
 pytestmark = pytest.mark.unit
 
 COUNT = st.none() | st.integers(-1, 3)
-RATE = st.none() | st.sampled_from([0.0, 0.5, 7, math.inf, math.nan, "much"])
+RATE = st.none() | st.sampled_from([0.0, 0.5, 7, math.inf, "much"])
 SPEAKERS = st.sampled_from(
     [
         Speaker(),
@@ -94,6 +99,43 @@ def test_a_late_event_of_the_life_before_is_not_taken_for_this_one() -> None:
     late = Event("engine_stats", {"r": 3}, Line("late", 25, 2))
     state = fold(State(), [*events, late])
     assert [start.traffic.lines for start in state.starts] == [1, 0]
+
+
+def test_a_storm_of_shapes_costs_the_same_one_by_one() -> None:
+    """So many shapes end this test only if a miss costs the same however many came."""
+    state = one_by_one(
+        [
+            Event("config_not_warmed", {"phase": "decode", "bs": n, "seq": 1})
+            for n in range(1, 20_001)
+        ]
+    )
+    assert state.current is not None
+    assert sum(miss.count for miss in state.current.misses) == 20_000
+    assert len(state.current.misses) == 4_097
+
+
+def test_an_event_that_breaks_the_reduction_costs_itself_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(start: Start, event: Event) -> Start:
+        raise KeyError(start, event)
+
+    monkeypatch.setattr(module, "HANDLERS", {**module.HANDLERS, "preemption": broken})
+    said: list[tuple[str, Mapping[str, Value]]] = [
+        ("server_lifecycle", {"step": "ready"}),
+        ("engine_stats", {"r": 1}),
+        ("preemption", {"n": 50}),
+        ("engine_stats", {"r": 2}),
+    ]
+    events = events_of([(each, Speaker()) for each in said])
+    with pytest.raises(KeyError):
+        fold(State(), events)
+    state = outlasted(State(), events)
+    without = fold(State(), [each for each in events if each.kind != "preemption"])
+    assert state == replace(without, broken=1)
+    (report,) = build_report([("s.log", state)]).reports
+    assert report.source.broken_events == 1
+    assert "1 event of this log could not" in render_text(Report(reports=[report]))
 
 
 def test_a_storm_keeps_one_entry_for_the_shapes_beyond_its_bound() -> None:

@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hpuwatch.advise.graphmemory import (
-    bucket_of,
-    observations_of,
-    printed_lists,
-    warmup_use_of,
-)
+from hpuwatch.advise.graphmemory import observations_of, warmup_use_of
 from hpuwatch.gaudi.graphlaw import fit
 from hpuwatch.gaudi.graphseen import EVERY
 from hpuwatch.gaudi.model import DECODE, PROMPT, Bucket
+from hpuwatch.state.configured import printed_lists
 from hpuwatch.state.model import Start
 from hpuwatch.testing.logs import start_of_text
 from hpuwatch.units import GIB, MIB
@@ -133,13 +129,6 @@ def test_nothing_printed_is_nothing_seen() -> None:
     assert warmup_use_of(start) is None
 
 
-def test_shapes_of_two_numbers_are_those_of_old_releases() -> None:
-    assert bucket_of(PROMPT, (2, 256)) == Bucket(2, 256, 0)
-    assert bucket_of(DECODE, (2, 256)) == Bucket(2, 1, 256)
-    assert bucket_of(DECODE, (2, 1, 256)) == Bucket(2, 1, 256)
-    assert bucket_of(PROMPT, (2, 1, 3, 4)) is None
-
-
 def test_peak_and_steady_use_of_a_warm_up() -> None:
     cache = (
         "Initializing cache engine took 40 GiB of device memory (80 GiB/90 GiB used) "
@@ -155,9 +144,7 @@ def test_peak_and_steady_use_of_a_warm_up() -> None:
 
 
 def test_the_simulated_log_is_measured(checkout: Path) -> None:
-    log = (checkout / "tests/data/golden/llama8b-gaudi2.log").read_text(
-        encoding="utf-8"
-    )
+    log = (checkout / "tests/data/logs/llama8b-gaudi2.log").read_text(encoding="utf-8")
     start = start_of_text(log)
     found = fit(observations_of(start)).bytes_of(printed_lists(start))
     assert found.origin == "measured"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hpuwatch.advise.finding import SEVERITIES
+from hpuwatch.gaudi.buckets import DECODE, PROMPT, BucketError, generate
 from hpuwatch.gaudi.checks import Outcome
 from hpuwatch.gaudi.conflicts import CONFLICTS
 from hpuwatch.gaudi.dialects import dialect_of
@@ -12,8 +15,10 @@ from hpuwatch.gaudi.heeded import heeded
 from hpuwatch.gaudi.knob import GROUPS
 from hpuwatch.gaudi.knobpage import knob_pages, page_name
 from hpuwatch.gaudi.knobs import KNOBS, complaints, named
+from hpuwatch.gaudi.planning import Plan
+from hpuwatch.gaudi.refusal import bad_values
 from hpuwatch.gaudi.releases import NEWEST, release_of
-from hpuwatch.gaudi.resolve import Flags, resolve
+from hpuwatch.gaudi.resolve import EXPONENTIAL, Flags, resolve
 from hpuwatch.gaudi.spans import RELEASES, point_of, read_spans
 from hpuwatch.gaudi.variables import flag_number
 
@@ -89,6 +94,38 @@ def test_the_table_agrees_with_the_rules_of_each_release() -> None:
     assert wrong == set()
 
 
+@pytest.mark.parametrize(
+    "release", ["fork-1.20", "fork-1.21", "fork-1.22", "plugin-0.11", "plugin-0.26"]
+)
+def test_a_bucket_variable_that_is_no_number_has_one_end(release: str) -> None:
+    """What makes no lists is refused, whatever the strategy.
+
+    The plugin refuses more: its start prints all of them as numbers, and no list is to blame.
+    """
+    at, dialect = point_of(release), dialect_of(release_of(release).dialect)
+    bare = Flags(8, 2048, 9000, 1000)
+    listed = replace(bare, bucket_file="(1, 128, 0)\n(1, 1, 128)\n")
+    apart = []
+    for strategy in dialect.strategies:
+        flags = listed if strategy == "file" else replace(bare, strategy=strategy)
+        for name, knob in KNOBS.items():
+            if "_BUCKET_" in name and knob.acts(at):
+                env = {name: "x", EXPONENTIAL: str(strategy == "exp")}
+                refused = any(bad_values(Plan(release, flags, env)))
+                makes = _makes_lists(dialect.name, flags, env)
+                if refused == makes and not (refused and release.startswith("plugin")):
+                    apart.append((strategy, name, refused))
+    assert apart == []
+
+
+def _makes_lists(dialect: str, flags: Flags, env: dict[str, str]) -> bool:
+    try:
+        made = resolve(dialect, flags, env)
+        return all(generate(made, phase) for phase in (PROMPT, DECODE))
+    except BucketError:
+        return False
+
+
 def test_names_of_families_and_short_flags() -> None:
     assert named("VLLM_UNIFIED_ATTN_ANY_OTHER") is KNOBS["VLLM_UNIFIED_ATTN"]
     assert named("-tp") is KNOBS["--tensor-parallel-size"]
@@ -132,6 +169,7 @@ JUDGED = [
     ("VLLM_GRAPH_RESERVED_MEM", "-0.1", NEWEST, WORKS),
     ("VLLM_GRAPH_RESERVED_MEM", "10%", "plugin-0.17", DEFAULT),
     ("VLLM_GRAPH_RESERVED_MEM", "10%", "plugin-0.16", DIES),
+    ("VLLM_GRAPH_RESERVED_MEM", "nan", "plugin-0.17", DIES),
     ("VLLM_GRAPH_RESERVED_MEM", "10%", "fork-1.22", DIES),
     ("VLLM_GRAPH_PROMPT_RATIO", "a third", "fork-1.21", DIES),
     ("VLLM_GRAPH_PROMPT_RATIO", "0.3", "fork-1.21", None),
@@ -198,7 +236,10 @@ JUDGED = [
     ("PT_HPU_RECIPE_CACHE_CONFIG", ",false,9", NEWEST, WORKS),
     ("PT_HPU_RECIPE_CACHE_CONFIG", "/cache,no,9", NEWEST, WORKS),
     ("PT_HPU_RECIPE_CACHE_CONFIG", "/cache,false,big", NEWEST, WORKS),
-    ("--kv-cache-dtype", "whatever", NEWEST, None),
+    ("--kv-cache-dtype", "fp8_inc", NEWEST, None),
+    ("PT_HPU_ENABLE_LAZY_COLLECTIVES", "1", "fork-1.21", None),
+    ("ENABLE_CONSOLE", "1", "fork-1.21", None),
+    ("--kv-cache-dtype", "int4", NEWEST, DIES),
 ]
 
 

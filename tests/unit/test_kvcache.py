@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.kvcache import (
     KvLayout,
-    aligned_block_size,
     blocks_of,
     blocks_per_sequence,
     dummy_block_bytes,
@@ -24,6 +23,7 @@ from hpuwatch.gaudi.kvcache import (
     scale_bytes_per_block,
     shared_out,
     state_bytes,
+    token_bytes,
 )
 from hpuwatch.gaudi.modellayers import GDN, MAMBA2, Latent, Recurrent
 from hpuwatch.gaudi.modelshape import ModelShape, read_model
@@ -194,12 +194,17 @@ def test_block_sizes_that_hybrid_models_are_known_to_get(
     alignment: int,
     block_size: int,
 ) -> None:
-    """The plugin makes 528 and 768 of it; a public issue shows 640 (vllm-gaudi#1485)."""
-    assert aligned_block_size(KvLayout(shapes[model], tp), alignment) == block_size
+    """The plugin makes 528 and 768 of it; a public issue shows 640 (vllm-gaudi#1485).
 
-
-def test_a_plain_model_keeps_its_block_size() -> None:
-    assert aligned_block_size(KvLayout(plain(), block_size=256)) == 256
+    A block has the fewest tokens, in steps of the alignment, whose keys and values in one
+    layer are no smaller than a state.
+    """
+    shape = shapes[model]
+    assert shape.recurrent is not None
+    heads = shared_out(shape.kv_heads, tp)
+    state = state_bytes(shape.recurrent, tp, shape.dtype_bytes)
+    step = alignment * token_bytes(heads, shape.head_dim, shape.dtype_bytes)
+    assert alignment * -(-state // step) == block_size
 
 
 def test_a_hybrid_block_holds_a_page_of_one_layer_of_each_group() -> None:

@@ -17,15 +17,19 @@ from hpuwatch.advise.lint.configuration import (
 from hpuwatch.advise.lint.interplay import conflicting
 from hpuwatch.advise.lint.kinds import LINT_KINDS, documentation, lint
 from hpuwatch.advise.lint.remark import LintFinding
+from hpuwatch.gaudi.basis import Printed
 from hpuwatch.gaudi.conflict import Conflict, If
 from hpuwatch.gaudi.conflicts import CONFLICTS
 from hpuwatch.gaudi.knobs import KNOBS
+from hpuwatch.gaudi.planning import Plan
 from hpuwatch.gaudi.releases import NEWEST
+from hpuwatch.gaudi.resolve import Flags
 from hpuwatch.gaudi.spans import RELEASES, covers, point_of
 
 pytestmark = pytest.mark.unit
 
 FILE = "VLLM_BUCKETING_FROM_FILE"
+TOKENS = "max-num-batched-tokens"
 
 
 def configuration(
@@ -136,6 +140,13 @@ def test_one_setting_without_a_finding(release: str, name: str, value: str) -> N
 )
 def test_other_names_of_vllm_are_not_taken_for_typing_errors(name: str) -> None:
     assert lint(configuration(values={name: "1"})) == ()
+
+
+def test_what_an_old_release_never_reads_does_not_stop_it() -> None:
+    name = "VLLM_PROMPT_BS_BUCKET_MIN"
+    assert found("fork-1.21", **{name: "x"}) == {"value-stops-server": [name]}
+    exp = found("fork-1.21", VLLM_EXPONENTIAL_BUCKETING="true", **{name: "x"})
+    assert exp == {"strategy-ignores": [name]}
 
 
 def test_query_bounds_act_under_lin_only_and_one_under_exp() -> None:
@@ -267,11 +278,12 @@ def test_contiguous_attention_cuts_decodes_at_the_blocks() -> None:
         "VLLM_BUCKETING_STRATEGY": "lin",
         "VLLM_DECODE_BLOCK_BUCKET_MAX": "4000",
         "--enable-prefix-caching": "false",
+        "--max-num-seqs": "32",
     }
     paged = {**values, "VLLM_CONTIGUOUS_PA": "true"}
     told = [codes(lint(configuration(values=paged, num_blocks=n))) for n in (64, 4000)]
     assert told == [{"bound-cut": ["VLLM_DECODE_BLOCK_BUCKET_MAX"]}, {}]
-    assert lint(configuration(values=values, num_blocks=64)) == ()
+    assert "bound-cut" not in codes(lint(configuration(values=values, num_blocks=64)))
 
 
 def test_a_minimum_above_its_maximum_stops_the_server() -> None:
@@ -297,6 +309,74 @@ def test_settings_without_buckets_are_found_before_the_start() -> None:
     assert "no-buckets" in told
 
 
+@pytest.mark.parametrize("length", ["-1", "auto"])
+def test_a_length_that_is_left_to_the_server_is_no_fault(length: str) -> None:
+    assert found("plugin-0.26", max_model_len=length) == {}
+    assert found("plugin-0.16", max_model_len=length) == {
+        "value-stops-server": ["--max-model-len"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "about"),
+    [
+        ("plugin-0.26", {"max_num_seqs": "300", TOKENS: "299"}, f"--{TOKENS}"),
+        ("plugin-0.26", {"max_num_seqs": "300", TOKENS: "300"}, None),
+        ("plugin-0.26", {"max_num_seqs": "4096"}, "--max-num-seqs"),
+        ("fork-1.22", {"max_model_len": "8192", TOKENS: "4096"}, f"--{TOKENS}"),
+        ("fork-1.22", {TOKENS: "4096"}, None),
+    ],
+)
+def test_sizes_that_predict_refuses_are_refused_here_too(
+    release: str, values: dict[str, str], about: str | None
+) -> None:
+    assert found(release, **values).get("sizes-refused") == ([about] if about else None)
+
+
+def test_blocks_that_are_known_refuse_what_they_cannot_hold() -> None:
+    flags = {"--max-model-len": "4096", "--max-num-seqs": "16"}
+
+    def refused(blocks: int | None, printed: Printed | None = None) -> list[str]:
+        given = configuration(values=flags, num_blocks=blocks, printed=printed)
+        told = codes(lint(given))
+        return told.get("sizes-refused", [])
+
+    assert refused(None) == []
+    assert refused(512) == []
+    assert refused(31) == ["--max-model-len"]
+    # 16 sequences of 32 blocks each are more than three times what is there …
+    assert refused(128) == ["buckets"]
+    # … but a warm-up that came through as much has proven that it goes.
+    plan = Plan(NEWEST, Flags(16, 2048, 4096, 128))
+    assert refused(128, Printed(plan, 128, deepest_per_block=4.0)) == []
+
+
+def test_a_budget_below_a_block_is_odd() -> None:
+    assert found(max_num_seqs="8", **{TOKENS: "64"}) == {"value-odd": [f"--{TOKENS}"]}
+    assert found(max_num_seqs="8", **{TOKENS: "128"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "code"),
+    [
+        ("fork-1.23", {"VLLM_USE_V1": "1"}, "v1-refused"),
+        ("plugin-0.10", {"VLLM_BUCKETING_STRATEGY": "lin"}, "value-stops-server"),
+        (NEWEST, {"VLLM_PROMPT_QUERY_BUCKET_MAX": "x"}, "value-stops-server"),
+        (
+            "fork-1.22",
+            {"enable_chunked_prefill": "true", "enable_prefix_caching": "true"},
+            "chunked-prefill-refused",
+        ),
+    ],
+)
+def test_what_stops_the_server_is_not_called_ignored(
+    release: str, values: dict[str, str], code: str
+) -> None:
+    told = found(release, **values)
+    assert code in told
+    assert not {"knob-ignored", "strategy-ignores"} & told.keys()
+
+
 def test_a_budget_that_no_mamba_chunk_divides_stops_the_server() -> None:
     flags = {"--max-num-batched-tokens": "2000"}
     assert "no-buckets" in codes(
@@ -314,7 +394,7 @@ def test_a_budget_that_no_mamba_chunk_divides_stops_the_server() -> None:
         (
             "plugin-0.16",
             "(1, 128, 0)\n(1, 1, 128)\nnonsense\n",
-            {"bucket-file": [FILE]},
+            {"bucket-file": [FILE], "bucket-file-evaluated": [FILE]},
         ),
         ("plugin-0.26", "(1, 128, 0)\n", {"bucket-file": [FILE]}),
         ("fork-1.22", "nonsense\n", {"knob-ignored": [FILE]}),
@@ -351,7 +431,15 @@ def test_what_hpuwatch_cannot_tell_is_no_finding() -> None:
 def test_a_skipped_line_of_a_bucket_file_has_its_place() -> None:
     listed = BucketFile("/b", "# mine\n(1, 128, 0)\n(1, 1, 128)\nnonsense\n")
     told = lint(configuration("plugin-0.16", {FILE: "b"}, bucket_file=listed))
-    assert [each.remark.about.where for each in told] == ["/b:4"]
+    assert [each.remark.about.where for each in told if each.code == "bucket-file"] == [
+        "/b:4"
+    ]
+
+
+def test_a_bucket_is_not_filtered_by_sizes_that_nobody_told() -> None:
+    listed = BucketFile("/b", "(1, 8192, 0)\n(1, 1, 128)\n")
+    told = lint(configuration("plugin-0.17", {FILE: "b"}, bucket_file=listed))
+    assert codes(told) == {}
 
 
 def test_a_bucket_file_that_is_not_there_stops_the_server() -> None:
@@ -376,6 +464,7 @@ def test_a_warmup_longer_than_the_time_out_is_an_error() -> None:
     assert _timed(500) == ["warning"]
     assert _timed(900) == ["error"]
     assert _timed(900, VLLM_ENGINE_READY_TIMEOUT_S="3600") == []
+    assert _timed(400, VLLM_ENGINE_READY_TIMEOUT_S="0") == ["error"]
     # Before plugin-0.14 the variable is not looked at.
     assert _timed(900, "plugin-0.13", VLLM_ENGINE_READY_TIMEOUT_S="3600") == ["error"]
     # The V0 engine knows no such time-out.
@@ -466,6 +555,42 @@ def test_an_env_file_of_another_server_is_an_error(
     told = lint(configuration(header=HEAD, server=server))
     assert codes(told).get("wrong-server", []) == differs
     assert {each.severity for each in told} <= {"error"}
+
+
+def test_a_misspelt_flag_stops_the_server_and_a_misspelt_variable_does_nothing() -> (
+    None
+):
+    values = {"--tensor-paralel-size": "2", "VLLM_SKIP_WARMUPS": "1"}
+    told = lint(configuration(values=values))
+    grave = {
+        each.remark.about.name: each.severity
+        for each in told
+        if each.code == "name-misspelt"
+    }
+    assert grave == {"--tensor-paralel-size": "error", "VLLM_SKIP_WARMUPS": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("release", "lost"),
+    [("plugin-0.26", "prefix caching is"), ("fork-1.21", "contiguous attention is")],
+)
+def test_what_a_release_turns_off_is_said(release: str, lost: str) -> None:
+    values = {"VLLM_CONTIGUOUS_PA": "true", "--enable-prefix-caching": "true"}
+    (told,) = (
+        each.remark.happens
+        for each in lint(configuration(release, values))
+        if each.code == "prefix-caching-lost"
+    )
+    assert f"{lost} turned off" in told
+
+
+def test_collectives_that_nobody_asks_for_are_the_forks_matter() -> None:
+    values = {"PT_HPU_LAZY_MODE": "1", "tensor_parallel_size": "2"}
+    assert "lazy-collectives-off" not in found("fork-1.21", **values)
+    assert "lazy-collectives-unset" in found("fork-1.21", **values)
+    assert "lazy-collectives-unset" not in found("plugin-0.26", **values)
+    values["PT_HPU_ENABLE_LAZY_COLLECTIVES"] = "false"
+    assert "lazy-collectives-off" in found("plugin-0.26", **values)
 
 
 def test_the_gravest_comes_first() -> None:

@@ -11,9 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hpuwatch.advise.envheader import EnvHeader
-from hpuwatch.advise.lint.configuration import Setting
 from hpuwatch.app import doctor
-from hpuwatch.app.lint import Order, judge, masked
+from hpuwatch.app.lint import Order, judge
 from hpuwatch.app.server_inputs import View
 from hpuwatch.cli.main import build
 from hpuwatch.errors import (
@@ -23,6 +22,7 @@ from hpuwatch.errors import (
     MissingFileError,
     UsageError,
 )
+from hpuwatch.parse.mask import mask_value
 from hpuwatch.tune.study import fingerprint
 
 pytestmark = pytest.mark.unit
@@ -54,6 +54,20 @@ def run(*argv: str, code: int = 0) -> str:
         raise result.exception
     assert result.exit_code == code, result.output
     return result.output
+
+
+@pytest.mark.parametrize(
+    ("word", "error"),
+    [("missing", MissingFileError), ("/", InputError), ("/dev/null", InputError)],
+)
+def test_a_word_that_is_no_log(word: str, error: type[HpuwatchError]) -> None:
+    with pytest.raises(error, match=word):
+        run(word)
+
+
+def test_a_card_that_there_is_not() -> None:
+    with pytest.raises(ConfigError, match="choose from gaudi, gaudi2"):
+        run("--card", "GAUDI9", "--env", "A=1")
 
 
 def document(*argv: str) -> dict[str, Any]:
@@ -192,8 +206,8 @@ def test_secrets_are_masked_in_every_form() -> None:
         assert "secret-on-command-line" in text
         assert KEYED not in text
         assert "of-no-known-form" not in text
-    assert masked(Setting("VLLM_API_KEY", "of-no-known-form", "here")) == "***"
-    assert masked(Setting("--max-num-seqs", "8", "here")) == "8"
+    assert mask_value("VLLM_API_KEY", "of-no-known-form") == "***"
+    assert mask_value("--max-num-seqs", "8") == "8"
 
 
 def header(**known: str) -> str:
@@ -247,6 +261,46 @@ def test_the_base_of_an_env_file_is_command_and_variables(tmp_path: Path) -> Non
 )
 def test_the_exit_code_follows_the_gravest_finding(severity: str, code: int) -> None:
     run("--env", "VLLM_GRAPH_PROMPT_RATIO=0.3", "--fail-on", severity, code=code)
+
+
+def test_what_was_not_looked_at_is_said() -> None:
+    docker = [
+        "--",
+        "docker",
+        "run",
+        "--env-file",
+        "my.env",
+        "-e",
+        "HF_TOKEN=hf_abcdefghijk",
+    ]
+    words = ["image", *SERVE[1:], "--foo-bar", "3", "--tensor-paralel-size", "2"]
+    told = document(*docker, *words)
+    assert any("--foo-bar (" in note for note in told["notes"])
+    assert any("my.env" in note for note in told["notes"])
+    found = codes(told)
+    assert ("name-misspelt", "--tensor-paralel-size", "command line") in found
+    assert ("secret-on-command-line", "HF_TOKEN", "command line") in found
+    assert "hf_abcdefghijk" not in str(told)
+
+
+def test_an_empty_variable_is_unset(tmp_path: Path) -> None:
+    first = tmp_path / "first.env"
+    first.write_text("VLLM_SKIP_WARMUP=true\n", "utf-8")
+    both = document("--env", str(first), "--env", "VLLM_DELAYED_SAMPLING=", *SERVE)
+    assert "warmup-skipped" in str(codes(both))
+    unset = document("--env", str(first), "--env", "VLLM_SKIP_WARMUP=", *SERVE)
+    assert "VLLM_SKIP_WARMUP" not in str(codes(unset))
+
+
+def test_a_log_shows_that_warmup_is_skipped(tmp_path: Path, log: str) -> None:
+    skipped = tmp_path / "skipped.log"
+    line = "INFO 03-01 10:00:58 [hpu_model_runner.py:9] Skipping warmup..."
+    skipped.write_text(f"{Path(log).read_text('utf-8').rstrip()}\n{line}\n", "utf-8")
+    number = len(skipped.read_text("utf-8").splitlines())
+    where = f"{skipped}:{number}"
+    assert ("warmup-skipped", "VLLM_SKIP_WARMUP", where) in codes(
+        document(str(skipped))
+    )
 
 
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:

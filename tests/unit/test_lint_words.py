@@ -49,6 +49,26 @@ def values(command: str) -> dict[str, str]:
             {"VLLM_SKIP_WARMUP": "1", "--model": "m", "--block-size": "128"},
         ),
         (
+            "bash -c 'export VLLM_SKIP_WARMUP=true; exec vllm serve m'",
+            {"VLLM_SKIP_WARMUP": "true", "--model": "m"},
+        ),
+        (
+            "bash -c 'VLLM_GRAPH_RESERVED_MEM=0.2;true&&vllm serve m -tp 4&wait'",
+            {
+                "VLLM_GRAPH_RESERVED_MEM": "0.2",
+                "--model": "m",
+                "--tensor-parallel-size": "4",
+            },
+        ),
+        (
+            "bash -c 'A=\"x; y\"\nvllm serve m \\\n --port 1 2>&1 | tee --append /log'",
+            {"A": "x; y", "--model": "m", "--port": "1"},
+        ),
+        (
+            "bash -c 'echo 3 > /count; vllm serve m > /log --port 1'",
+            {"--model": "m", "--port": "1"},
+        ),
+        (
             "docker run -e VLLM_SKIP_WARMUP=1 --env=QUANT_CONFIG=/q image vllm serve m",
             {
                 "VLLM_SKIP_WARMUP": "1",
@@ -168,6 +188,18 @@ def test_a_log_tells_what_its_server_was_given_and_in_which_line() -> None:
     assert "VLLM_PROMPT_QUERY_BUCKET_MAX" not in told
     assert "VLLM_DECODE_BS_BUCKET_STEP" not in told
     assert told["VLLM_DECODE_BLOCK_BUCKET_STEP"] == ("64", "s.log:7")
+
+
+def test_a_default_that_the_log_prints_is_known() -> None:
+    line = (
+        "(APIServer pid=9) DEBUG 01-02 03:04:06 [engine/arg_utils.py:20] Defaulting "
+        "max_num_seqs to 256 for OPENAI_API_SERVER usage context.\n"
+    )
+    found = of_log(start_of_text(SAID.splitlines(keepends=True)[0] + line), "s.log")
+    assert (found["--max-num-seqs"].value, found["--max-num-seqs"].where) == (
+        "256",
+        "s.log:2",
+    )
 
 
 def test_a_log_without_a_list_tells_only_what_differs_from_a_default() -> None:

@@ -22,7 +22,7 @@ from hpuwatch.metrics.readings import GRAPH_PHASES
 from hpuwatch.records import Line
 from hpuwatch.state.model import Fault, Miss, Server, Start, State
 from hpuwatch.state.snapshot import Ended, Snapshot
-from hpuwatch.testing.snapshots import full_snapshot, full_start, known
+from hpuwatch.testing.snapshots import by_key, full_snapshot, full_start, known
 
 pytestmark = pytest.mark.unit
 
@@ -161,7 +161,7 @@ def test_unknown_names_become_other_and_add_up() -> None:
             Fault("brand_new", Phase.READY, "fatal", Line("")),
             Fault("also_new", Phase.READY, "fatal", Line("")),
         ),
-        misses=(
+        missed=by_key(
             Miss("mamba", "odd", (1,), Line(""), 2),
             Miss("x", "y", (1,), Line(""), 5),
         ),
@@ -183,7 +183,7 @@ def test_no_text_of_a_log_makes_many_or_broken_labels(
         full_start(),
         server=Server(model=known(model), card=known(model)),
         faults=(Fault(fault, Phase.READY, severity, Line("")),),
-        misses=(Miss(phase, phase, (1, 2), Line("")),),
+        missed=by_key(Miss(phase, phase, (1, 2), Line(""))),
         graphs_used={phase: full_start().graphs_used["prompt"]},
     )
 
@@ -212,7 +212,9 @@ def test_a_counter_never_goes_back(steps: list[tuple[int, int, int]]) -> None:
             with_starts(
                 replace(
                     full_start(),
-                    misses=(Miss("prompt", "not_warmed_up", (1, 2), Line(""), misses),),
+                    missed=by_key(
+                        Miss("prompt", "not_warmed_up", (1, 2), Line(""), misses)
+                    ),
                 )
             ),
             lines=lines,

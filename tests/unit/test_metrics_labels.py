@@ -15,7 +15,7 @@ from hpuwatch.metrics.collector import exposition
 from hpuwatch.records import Line
 from hpuwatch.state.model import BucketList, Fault, Miss, Progress, Start, State, Warmup
 from hpuwatch.state.snapshot import Snapshot
-from hpuwatch.testing.snapshots import amount, full_memory, full_start, known
+from hpuwatch.testing.snapshots import amount, by_key, full_memory, full_start, known
 
 pytestmark = pytest.mark.unit
 
@@ -62,7 +62,7 @@ def test_words_of_a_log_become_no_label(words: list[str]) -> None:
         buckets={word: known(BucketList(1)) for word in words},
         graphs_used={word: amount("1 GiB") for word in words},
         warmup=Warmup(progress={word: Progress(1, 2) for word in words}),
-        misses=tuple(Miss(w, w, (n,), Line(w)) for n, w in enumerate(words)),
+        missed=by_key(*(Miss(w, w, (n,), Line(w)) for n, w in enumerate(words))),
         faults=tuple(Fault(w, Phase.READY, w, Line(w)) for w in words),
     )
     plain = labels(full_start())

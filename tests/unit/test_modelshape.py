@@ -99,6 +99,31 @@ def test_the_language_model_inside_a_multimodal_one(configs: dict[str, Config]) 
     assert part(shape, "attention").parameter_bytes == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("num_hidden_layers", 10**9, "above 10,000"),
+        ("hidden_size", 10**400, "above 100,000,000"),
+        ("torch_dtype", "int3", "choose from bfloat16"),
+        ("layer_types", 5, "is not a list of words"),
+        ("full_attention_interval", 0, "full_attention_interval = 0"),
+        ("full_attention_interval", -1, "is not a number of 0 or more"),
+        ("hybrid_override_pattern", 9, "is not text"),
+        ("num_key_value_heads", 3, "can't be shared out"),
+        ("quantization_config", 5, "is not a mapping"),
+        ("text_config", 5, "is not a mapping"),
+        ("model_type", 5, "is not text"),
+        ("architectures", 5, "is not a list of words"),
+        ("mlp_only_layers", ["1"], "is not a list of whole numbers"),
+    ],
+)
+def test_a_broken_field_is_refused(name: str, value: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_model(
+            small(**{name: value}, **({"num_experts": 4} if "mlp" in name else {}))
+        )
+
+
 def test_null_counts_as_not_given() -> None:
     shape = read_model(small(head_dim=None, num_key_value_heads=None))
     assert (shape.head_dim, shape.kv_heads, shape.kind) == (8, 8, "mha")

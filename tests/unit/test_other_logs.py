@@ -20,7 +20,7 @@ from hpuwatch.runtime.kernel_log import kernel_errors
 from hpuwatch.runtime.last_exit import LastExit, write_last_exit
 from hpuwatch.runtime.quote import Quote
 from hpuwatch.testing.clock import FakeClock
-from hpuwatch.testing.logs import state_of_text
+from hpuwatch.testing.logs import OUT_OF_MEMORY, state_of_text
 
 pytestmark = pytest.mark.unit
 
@@ -185,15 +185,6 @@ def test_a_disk_that_stalls_costs_the_quotes_only(
     assert "no answer within" in quote.unread
 
 
-OUT_OF_MEMORY = "".join(
-    f"(EngineCore pid=7) ERROR 01-02 03:04:05 [core.py:1] {text}\n"
-    for text in (
-        "EngineCore failed to start.",
-        "Traceback (most recent call last):",
-        '  File "x.py", line 1, in warm',
-        "RuntimeError: FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::268435456 (256)MB",
-    )
-)
 QUOTES = (
     Quote(source="/logs/hcl.txt", lines=("[03:04:05][HCL][error] link lost",)),
     Quote(source="the kernel's log, /dev/kmsg", unread="no permission"),

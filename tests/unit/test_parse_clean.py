@@ -14,6 +14,7 @@ from hpuwatch.advise.text import render_markdown, render_text
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.parse.clean import clean
 from hpuwatch.parse.parser import Parser
+from hpuwatch.parse.unmatched import Counter
 from hpuwatch.records import Line
 from hpuwatch.testing.logs import state_of_text
 
@@ -105,11 +106,12 @@ def test_reports_and_events_are_clean(hostile: str) -> None:
     for rendered in (render_text(report), render_markdown(report)):
         assert harmless(rendered)
     assert harmless(json.dumps(report.model_dump(mode="json"), ensure_ascii=False))
-    parser = Parser(shipped_rules())
+    counter = Counter()
+    parser = Parser(shipped_rules(), unmatched=counter)
     pieces = enumerate(text.split("\n"), start=1)
     events = [e for number, t in pieces for e in parser.feed(Line(t, number=number))]
     for event in events + parser.close():
         told = [event.line.text, *event.context, *map(str, event.fields.values())]
         assert all(map(harmless, told))
-    (unknown,) = parser.templates()
+    (unknown,) = counter.templates()
     assert harmless(unknown.template + unknown.example)

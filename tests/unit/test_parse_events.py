@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.events import Event, Speaker
 from hpuwatch.parse.parser import Parser
+from hpuwatch.parse.unmatched import Counter
 from hpuwatch.records import Line
 from hpuwatch.source.assemble import Assembler
 
@@ -157,18 +158,19 @@ def test_misses() -> None:
 
 
 def test_known_noise_gives_nothing() -> None:
-    parser = Parser(RULES)
+    unknown = Counter()
+    parser = Parser(RULES, unmatched=unknown)
     texts = [
         'INFO:     10.0.0.7:50000 - "POST /v1/completions HTTP/1.1" 200 OK',
         "WARNING 11-29 12:29:10 [nixl_utils.py:58] NIXL is not available",
-        "  return func(*args, **kwargs)",
     ]
-    assert [parser.feed(Line(text)) for text in texts] == [[], [], []]
-    assert (parser.unparsed, parser.templates()) == (0, [])
+    assert [parser.feed(Line(text)) for text in texts] == [[], []]
+    assert (parser.unparsed, unknown.templates()) == (0, [])
 
 
 def test_what_matters_and_nobody_knows_is_counted() -> None:
-    parser = Parser(RULES)
+    unknown = Counter()
+    parser = Parser(RULES, unmatched=unknown)
     for number, text in enumerate(
         [
             "WARNING 11-29 12:29:10 [new.py:58] Something new: 5",
@@ -177,27 +179,38 @@ def test_what_matters_and_nobody_knows_is_counted() -> None:
             "INFO 11-29 12:29:10 [new.py:5] All is well",
             "DEBUG 11-29 12:29:10 [new.py:5]     12 GiB in a dump",
             "Invented 12 buckets",
+            "Invented 12 hats",
+            "WARNING: odd 1",
+            "ERROR:    odd 2",
+            "[WARNING] odd 3",
+            '{"levelname": "ERROR", "message": "odd 4"}',
         ],
         1,
     ):
         parser.feed(Line(text, number=number))
-    assert parser.unparsed == 4
-    rows = [(row.count, row.level, row.template) for row in parser.templates()]
+    assert parser.unparsed == 8
+    rows = [(row.count, row.level, row.template) for row in unknown.templates()]
     assert rows == [
         (2, "WARNING", "Something new: <n>"),
+        (2, "WARNING", "odd <n>"),
+        (2, "ERROR", "odd <n>"),
+        (1, "DEBUG", "<n> GiB in a dump"),
         (1, "INFO", "All is well"),
         (1, "", "Invented <n> buckets"),
+        (1, "", "Invented <n> hats"),
         (1, "INFO", "Kept aside <n> GiB"),
     ]
 
 
 def test_templates_are_bounded() -> None:
-    parser = Parser(RULES)
-    for number in range(5_000):
+    unknown = Counter()
+    parser = Parser(RULES, unmatched=unknown)
+    for number in [*range(5_000), *[4_999] * 5]:
         word = "".join(chr(97 + int(digit)) for digit in str(number))
         parser.feed(Line(f"WARNING 11-29 12:29:10 [n.py:5] {word}", number=number + 1))
-    assert len(parser.templates()) == 2_000
-    assert parser.unparsed == 5_000
+    assert len(unknown.templates()) == 2_000
+    assert unknown.rest.count == 3_005
+    assert parser.unparsed == 5_005
 
 
 def test_the_simulated_server_is_known() -> None:
@@ -234,4 +247,3 @@ def test_no_text_makes_it_raise(texts: list[str]) -> None:
             assert event.line.number <= number
     parser.settle()
     parser.close()
-    parser.templates()

@@ -178,7 +178,11 @@ def test_blanks_that_a_message_begins_with_are_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "tag", ["6: ", "[6] ", "[rank6]: ", "[rank6]:", "[1,6]<stdout>:", "[1,6]<stderr>: "]
+    "tag",
+    [
+        *("6: ", " 6: ", "  6: ", "[6] ", "[rank6]: ", "[rank6]:", "[default6]:"),
+        *("[worker6]: ", "[1,6]<stdout>:", "[1,6]<stderr>: "),
+    ],
 )
 def test_ranks_that_a_launcher_puts_before_a_line(tag: str) -> None:
     assert one(f"{tag}said") == Record(tag, "said", Speaker(rank=6))
@@ -187,7 +191,19 @@ def test_ranks_that_a_launcher_puts_before_a_line(tag: str) -> None:
     assert one(f"{tag}(Worker_DP1_TP3_EP7 pid=8) said").speaker == speaker
 
 
-@pytest.mark.parametrize("text", ["6 of 7", "[1/6] said", "6:7", "[6]", "[1,6] said"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("6 of 7", "[1/6] said", "6:7", "[6]", "[1,6] said"),
+        *(
+            "   6: std::panicking",
+            "  16: std::rt",
+            "    6: 'x',",
+            " 6:7",
+            "[hpu6]: said",
+        ),
+    ],
+)
 def test_other_numbers_are_no_rank(text: str) -> None:
     assert one(text) == Record("", text)
 

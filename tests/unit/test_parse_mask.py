@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.parse.mask import mask
 from hpuwatch.parse.parser import Parser
+from hpuwatch.parse.unmatched import Counter
 from hpuwatch.records import Line
 
 pytestmark = pytest.mark.unit
@@ -49,6 +50,14 @@ SECRET = "Zq7wB1xK9mT4"  # noqa: S105  made up, and meant to be found
         "Generated response cmpl-1: output: 'well {}",
         "input={{'messages': [{{'role': 'user', 'content': '{}'}}]}}",
         "content='{}'",
+        "password is {}",
+        "the passphrase is '{}'",
+        "prompt={}",
+        "prompt_text: tell me {}",
+        "system_prompt: you are {} and {}",
+        "bad_words=['{}']",
+        "https://hooks.slack.com/services/T0/B0/{}",
+        "https://chat.local/api/webhooks/7/{}",
         'prompt="it\'s {}"',
         "image_url data:image/png;base64,{}",
         "x" * 300 + "{}",
@@ -130,6 +139,11 @@ def test_secrets_are_known_by_their_looks(secret: str) -> None:
         *(
             "image_url={'url':",
             "image_url={",
+            "password is ",
+            "prompt =",
+            "prompt:x",
+            "a_prompt=x ",
+            "hooks.slack.com/",
             "?a-key=",
             "&a-",
             "a_prompt",
@@ -148,6 +162,11 @@ def test_a_long_line_takes_no_longer_than_its_length_asks_for(hostile: str) -> N
     "text",
     [
         "api_key=None, ssl=False",
+        "the password is not set",
+        "is_prompt: True, num_prompts: 5",
+        "prompt: 2.14 GiB, decode: 4.99 GiB",
+        "prompt=[128, 256], phase=prompt, prompt: (1, 128)",
+        "Generated 2 prompt buckets: [(1, 128)]",
         "'api_key': None",
         "max_num_batched_tokens=4096, num_tokens: 5",
         "eos_token='</s>', pad_token_id=0, image_token: 7",
@@ -162,6 +181,12 @@ def test_a_long_line_takes_no_longer_than_its_length_asks_for(hostile: str) -> N
 )
 def test_harmless_text_stays(text: str) -> None:
     assert mask(text) == text
+
+
+def test_a_line_of_a_key_goes() -> None:
+    assert mask("MIIEvQIBADANBgkq" * 4) == "***"
+    assert mask("MIIEvQIBADANBgkq" * 4 + "==") == "***"
+    assert mask("=" * 64) == "=" * 64
 
 
 def test_only_the_secret_goes() -> None:
@@ -224,11 +249,12 @@ USERS_WORDS = (
     ],
 )
 def test_words_on_a_requests_line_are_the_users(request_line: str, words: str) -> None:
-    parser = Parser(shipped_rules())
+    unknown = Counter()
+    parser = Parser(shipped_rules(), unmatched=unknown)
     said = "Skipping warmup..."
     asked = f"Received request cmpl-1: prompt: 'do {words.format(said + SECRET)}', params: S()"
     assert parser.feed(Line(request_line.format(asked))) == []
-    assert SECRET not in repr(parser.templates())
+    assert SECRET not in repr(unknown.templates())
 
 
 @pytest.mark.parametrize("words", USERS_WORDS[:5])
@@ -241,7 +267,8 @@ def test_words_on_a_requests_line_are_the_users(request_line: str, words: str) -
     ],
 )
 def test_lines_of_a_prompt_are_the_users_in_every_form(head: str, words: str) -> None:
-    parser = Parser(shipped_rules())
+    unknown = Counter()
+    parser = Parser(shipped_rules(), unmatched=unknown)
     said = "Skipping warmup..."
     texts = [
         f"{head.format(0)}Received request cmpl-1: prompt: 'two lines, of which",
@@ -251,11 +278,12 @@ def test_lines_of_a_prompt_are_the_users_in_every_form(head: str, words: str) ->
     ]
     events = [e for n, t in enumerate(texts, 1) for e in parser.feed(Line(t, number=n))]
     assert [event.line.number for event in events] == [4]
-    assert SECRET not in repr(parser.templates())
+    assert SECRET not in repr(unknown.templates())
 
 
 def test_lines_of_a_prompt_in_an_object_are_the_users() -> None:
-    parser = Parser(shipped_rules())
+    unknown = Counter()
+    parser = Parser(shipped_rules(), unmatched=unknown)
     said = "Skipping warmup..."
     asked = (
         f"Received request cmpl-1: prompt: 'one\n[INFO] {said}{SECRET}\n', params: S()"
@@ -266,11 +294,12 @@ def test_lines_of_a_prompt_in_an_object_are_the_users() -> None:
     ]
     events = [e for n, t in enumerate(texts, 1) for e in parser.feed(Line(t, number=n))]
     assert [event.line.number for event in events] == [2]
-    assert SECRET not in repr(parser.templates())
+    assert SECRET not in repr(unknown.templates())
 
 
 def test_a_prompt_goes_on_until_somebody_else_speaks() -> None:
-    parser = Parser(shipped_rules())
+    unknown = Counter()
+    parser = Parser(shipped_rules(), unmatched=unknown)
     head = "INFO 11-29 12:29:10 [logger.py:1]"
     said = "Warmup finished in 49 secs, allocated 12.5 GiB of device memory"
     texts = [
@@ -281,11 +310,12 @@ def test_a_prompt_goes_on_until_somebody_else_speaks() -> None:
     ]
     events = [e for n, t in enumerate(texts, 1) for e in parser.feed(Line(t, number=n))]
     assert [event.line.number for event in events] == [4]
-    assert SECRET not in repr(parser.templates())
+    assert SECRET not in repr(unknown.templates())
 
 
 def test_events_templates_and_contexts_are_masked() -> None:
-    parser = Parser(shipped_rules())
+    unknown = Counter()
+    parser = Parser(shipped_rules(), unmatched=unknown)
     head = "(EngineCore pid=9) ERROR 11-29 12:29:10 [core.py:9] "
     texts = [
         f"INFO 11-29 12:29:10 api_server.py:626] args: Namespace(api_key='{SECRET}')",
@@ -298,4 +328,4 @@ def test_events_templates_and_contexts_are_masked() -> None:
     events += parser.close()
     assert {event.kind for event in events} == {"engine_config", "fault"}
     assert SECRET not in repr(events)
-    assert SECRET not in repr(parser.templates())
+    assert SECRET not in repr(unknown.templates())

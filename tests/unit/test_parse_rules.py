@@ -15,7 +15,7 @@ from hpuwatch.app.rules import shipped_rules
 from hpuwatch.errors import RuleError
 from hpuwatch.parse.header import read
 from hpuwatch.parse.proof import mistakes
-from hpuwatch.parse.rulefile import load_rules
+from hpuwatch.parse.rulefile import Document, load_rules
 from hpuwatch.parse.rules import RuleSet, RuleText
 from hpuwatch.parse.template import compile_template
 from hpuwatch.parse.values import TYPES
@@ -181,7 +181,50 @@ def test_broken_patterns_and_unfindable_ones_are_told_together() -> None:
             '  - event: three\n    types: {v: "("}\n    patterns: ["size {x:v}"]\n'
         )
     lines = str(caught.value).splitlines()
-    assert [line.split(":")[1] for line in lines[1:]] == ["3", "5", "7"]
+    assert [line.split(":")[1] for line in lines[1:]] == ["4", "6", "8"]
+
+
+FLAWED = """\
+config_version: 1
+rules:
+  - severity: warning
+    event: one
+    patterns:
+      - "alpha beta {n:int}"
+      - "alpha {x:nope}"
+      - "beta {1a:int}"
+    types: {v: "("}
+  - {event: two, patterns: ["gamma {x:nope}", "delta } b"]}
+  - patterns: ["epsilon {x:nope}", ["no text"]]
+    event: three
+  - event: Four
+    inside: {x: ["zeta",
+                 "eta {x:nope}"]}
+    patterns: ["theta {x:str}"]
+    endings: ["all is quiet"]
+  - event: five
+    endings: ["all is quiet"]
+    patterns: ["iota {x:nope}"]
+  - event: six
+    patterns: ["alpha beta {m:int}"]
+  - "no rule"
+"""
+
+
+def test_no_mistake_hides_another() -> None:
+    documents: dict[str, Document] = {
+        "a.yaml": FLAWED,
+        "b.yaml": b"config_version: 1\n# \xff",
+        "c.yaml": OSError(13, "Permission denied"),
+        "d.yaml": 'config_version: 1\nrules:\n- {event: x, patterns: ["a {y:no}"]}\n',
+    }
+    with pytest.raises(RuleError) as caught:
+        load_rules(documents)
+    places = [row.split(": ")[0].strip() for row in str(caught.value).splitlines()[1:]]
+    assert sorted(places, key=lambda place: (place[0], int(place[7:]))) == [
+        *(f"a.yaml:{n}" for n in (7, 8, 9, 10, 10, 11, 13, 15, 19, 20, 23)),
+        *("b.yaml:2", "c.yaml:1", "d.yaml:3"),
+    ]
 
 
 @pytest.mark.parametrize(

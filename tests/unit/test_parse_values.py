@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
+from operator import mul
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,8 @@ from hpuwatch.units import Amount
 
 pytestmark = pytest.mark.unit
 
-BUCKETS = st.lists(st.tuples(st.integers(0, 512), st.integers(), st.integers()))
+COUNTS = st.integers(-(2**63) + 1, 2**63 - 1)
+BUCKETS = st.lists(st.tuples(st.integers(0, 512), COUNTS, COUNTS))
 
 
 @given(BUCKETS)
@@ -57,6 +60,11 @@ def test_lists(text: str, value: object) -> None:
         "[{1: 2}]",
         "[x]",
         "[(1, 2)" + "x" * 30_000,
+        "[(1, 9223372036854775808)]",
+        f"[{'9' * 5_000}]",
+        "[None, 9223372036854775808]",
+        "(" * 9 + ")" * 9,
+        "[(None,), [[[[[[[[1]]]]]]]]]",
     ],
 )
 def test_what_is_no_list(text: str) -> None:
@@ -64,10 +72,24 @@ def test_what_is_no_list(text: str) -> None:
         shapes(text)
 
 
-@given(st.text(alphabet="[](), 0123456789-npit.x'", max_size=60))
+LETTERS = "[](), 0123456789-npit.x'"
+RUNS = st.builds(
+    mul, st.sampled_from([*LETTERS, "(1,", "[-", "1e9"]), st.integers(1, 5_000)
+)
+
+
+@given(st.lists(st.text(alphabet=LETTERS, max_size=60) | RUNS, max_size=4).map("".join))
 def test_other_text_is_a_value_error(text: str) -> None:
     with suppress(ValueError):
         assert isinstance(shapes(text), tuple)
+
+
+@pytest.mark.parametrize("text", ["[1if x else 2]", "[(1, '\\d')]", "[0x1for x in y]"])
+def test_what_a_log_spells_oddly_warns_nobody(text: str) -> None:
+    with warnings.catch_warnings(record=True) as told, suppress(ValueError):
+        warnings.simplefilter("always")
+        shapes(text)
+    assert told == []
 
 
 @pytest.mark.parametrize(
@@ -75,7 +97,9 @@ def test_other_text_is_a_value_error(text: str) -> None:
     [
         ("int", "162,801,408", 162_801_408),
         ("int", "-5", -5),
-        ("float", "inf", float("inf")),
+        ("float", "inf", None),
+        ("seconds", "-nan", None),
+        ("percent", "9e999", None),
         ("bytes", "-31.65 GiB", Amount(-33_983_928_730, "-31.65 GiB")),
         ("bytes", "0 B", Amount(0, "0 B")),
         ("gib", "1.5000", Amount(3 * 2**29, "1.5000 GiB")),
@@ -99,8 +123,21 @@ def test_a_value_that_cannot_be_converted_is_no_match(spec: str, text: str) -> N
     compile_template(f"x{{x:{spec}}}").match(f"x{text}")
 
 
-def test_a_number_beyond_floats_is_no_match() -> None:
-    assert compile_template("took {x:bytes} of").match("took 9e999 GiB of") is None
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("bytes", "9e999 GiB"),
+        ("bytes", "9e9 TiB"),
+        ("gib", "9e99"),
+        ("int", "9223372036854775808"),
+        ("int", "9" * 5_000),
+        ("count_bytes", "9" * 20),
+        ("clock", f"{'9' * 20}:00"),
+        ("dims_config", f"(1, {'9' * 20})"),
+    ],
+)
+def test_a_number_beyond_bounds_is_no_match(spec: str, text: str) -> None:
+    assert compile_template(f"took {{x:{spec}}} of").match(f"took {text} of") is None
 
 
 def test_clock() -> None:

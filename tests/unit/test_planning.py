@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpuwatch.errors import ConfigError
-from hpuwatch.gaudi.planning import RESERVE, Change, Plan, applied
+from hpuwatch.gaudi.planning import RESERVE, UTILISATION, Change, Plan, applied
 from hpuwatch.gaudi.resolve import FILE_VARIABLE, Flags
 
 pytestmark = pytest.mark.unit
@@ -93,6 +93,7 @@ def test_the_reserve_of_a_release(release: str, text: str | None, ratio: float) 
     ("release", "text", "seconds"),
     [
         ("plugin-0.26", "1800", 1800),
+        ("plugin-0.26", "0", 0),
         ("plugin-0.26", None, 600),
         ("plugin-0.13", "1800", 600),
         ("fork-1.22", "1800", None),
@@ -104,6 +105,23 @@ def test_how_long_the_front_end_waits(
     change = Change("VLLM_ENGINE_READY_TIMEOUT_S", text)
     plan = applied(Plan(release, Flags(1, 0, 4096, 0)), [change])
     assert plan.ready_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("release", "usual"),
+    [
+        ("plugin-0.26", 0.92),
+        ("plugin-head", 0.92),
+        ("plugin-0.17.1", 0.9),
+        ("0.6.3", 0.9),
+    ],
+)
+def test_the_utilisation_of_a_release(release: str, usual: float) -> None:
+    plan = Plan(release, Flags(1, 0, 4096, 0))
+    assert plan.utilisation == usual
+    told = applied(plan, [Change(UTILISATION, "0.5")])
+    assert told.utilisation == 0.5
+    assert applied(told, [Change(UTILISATION, None)]) == plan
 
 
 @pytest.mark.parametrize(

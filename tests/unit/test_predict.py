@@ -18,17 +18,20 @@ from hpuwatch.gaudi.graphlaw import fit, prior
 from hpuwatch.gaudi.graphseen import Observation
 from hpuwatch.gaudi.modelshape import read_model
 from hpuwatch.gaudi.planning import READY_TIMEOUT, RESERVE, Change, Plan, applied
-from hpuwatch.gaudi.predict import Forecast, predict
+from hpuwatch.gaudi.predict import Forecast, made_like, predict
 from hpuwatch.gaudi.refusal import refusals
 from hpuwatch.gaudi.remedies import DECODE_TOP
 from hpuwatch.gaudi.repair import Repaired, repair
 from hpuwatch.gaudi.resolve import Flags
+from hpuwatch.gaudi.search import Search, SearchCutError
 from hpuwatch.gaudi.warmuptime import RECIPES, Recipes, TimedStart, learn
 from hpuwatch.units import GIB, MIB
 
 pytestmark = pytest.mark.unit
 
-PLAN = Plan("plugin-0.26", Flags(64, 0, 4096, 0), {RESERVE: "0.1"})
+PLAN = Plan(
+    "plugin-0.26", Flags(64, 0, 4096, 0), {RESERVE: "0.1"}, utilisation_given=0.9
+)
 CARD = Device(exactly(80 * GIB), 8 * GIB, block_bytes=16.0 * MIB)
 LLAMA = read_model(
     {
@@ -155,6 +158,28 @@ def test_lists_that_the_rules_don_t_make_stay_as_printed() -> None:
     assert other.lists[PROMPT] != odd[PROMPT]
     said = [each.code for each in cautions(other, basis)]
     assert "rules-differ" in said
+    # No rule makes the prompts depend on the sequences.
+    fewer = predict(applied(PLAN, [Change("--max-num-seqs", "32")]), basis)
+    assert fewer.lists[PROMPT] == odd[PROMPT]
+    assert fewer.lists[DECODE] == generate(fewer.plan.shapes(4107), DECODE)
+
+
+def test_a_build_that_makes_another_release_s_list_goes_on_with_its_rules() -> None:
+    env = {"VLLM_PROMPT_CTX_BUCKET_MAX": "64"}  # which plugin-0.14 ignores
+    flags = Flags(64, 0, 16384, 0, strategy="lin")
+    plan, older = Plan("plugin-0.15", flags, env, 4096), "gaudi-plugin-0.14"
+    basis = running(plan)
+    assert basis.printed is not None
+    listed = generate(plan.shapes(4107, older), PROMPT)
+    lists = {**basis.printed.lists, PROMPT: listed}
+    basis = replace(basis, printed=replace(basis.printed, lists=lists))
+    assert made_like(basis, PROMPT) == older
+    longer = predict(applied(plan, [Change("--max-model-len", "20480")]), basis)
+    assert longer.lists[PROMPT] == generate(longer.plan.shapes(4107, older), PROMPT)
+    assert longer.lists[PROMPT] != generate(longer.plan.shapes(4107), PROMPT)
+    assert longer.lists[DECODE] == generate(longer.plan.shapes(4107), DECODE)
+    (said,) = [each for each in cautions(longer, basis) if each.code == "rules-differ"]
+    assert older in said.text
 
 
 def test_a_count_is_printed_more_often_than_its_list() -> None:
@@ -259,7 +284,7 @@ _CASES: list[tuple[list[Change], str, list[Change]]] = [
     (
         [Change("--max-model-len", "128"), Change("--max-num-seqs", "5000")],
         "tokens-below-seqs",
-        [Change("--max-num-batched-tokens", "5120"), Change("--max-num-seqs", "4107")],
+        [Change("--max-num-seqs", "2048")],
     ),
 ]
 
@@ -370,6 +395,150 @@ def test_the_v0_engine_takes_a_prompt_in_one_piece() -> None:
     basis = Basis(device=CARD)
     assert refused(plan, basis) == ["tokens-below-length"]
     assert refused(replace(plan, env={"VLLM_USE_V1": "1"}), basis) == []
+
+
+_OTHER_LISTS: list[tuple[Plan, int, str, list[Change]]] = [
+    (
+        Plan("fork-1.21", Flags(32, 0, 4096, 0), token_budget=4096),
+        127,
+        "no-buckets",
+        [Change("VLLM_CONTIGUOUS_PA", "false")],
+    ),
+    (
+        Plan("plugin-0.26", Flags(256, 0, 129, 0, block_size=1024), token_budget=64),
+        1189,
+        "tokens-below-seqs",
+        [Change("--max-num-seqs", "64")],
+    ),
+    (
+        Plan("plugin-head", Flags(1, 0, 100, 0)),
+        100,
+        "no-buckets",
+        [Change("--block-size", "64")],
+    ),
+    (
+        Plan("plugin-head", Flags(1, 0, 1, 0)),
+        100,
+        "no-buckets",
+        [Change("VLLM_PROMPT_QUERY_BUCKET_MIN", "1")],
+    ),
+    (
+        Plan("fork-1.18", Flags(1, 0, 128, 0)),
+        1,
+        "decode-above-cache",
+        [Change(DECODE_TOP, "1"), Change("VLLM_DECODE_BLOCK_BUCKET_MIN", "1")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("plan", "blocks", "code", "cure"), _OTHER_LISTS)
+def test_a_pool_or_a_length_below_the_usual_steps_gets_other_lists(
+    plan: Plan, blocks: int, code: str, cure: Sequence[Change]
+) -> None:
+    basis = Basis(blocks=blocks)
+    assert refused(plan, basis) == [code]
+    mended = mended_of(plan, basis)
+    assert mended is not None
+    assert list(mended.changes) == cure
+    assert all(mended.forecast.lists.values())
+
+
+def test_what_nobody_can_tell_is_a_caution_and_no_refusal() -> None:
+    unified = Plan("plugin-0.17", Flags(64, 0, 8192, 0), {"VLLM_UNIFIED_ATTN": "1"})
+    odd_file = "(1, [128] * 2, 0)\n(1, 1, 64)"
+    file = Plan("plugin-0.16", Flags(64, 0, 8192, 0, bucket_file=odd_file))
+    basis = Basis(blocks=4107)
+    for plan in (unified, file):
+        found = predict(plan, basis)
+        assert refusals(found, basis) == ()
+        assert "unpredicted" in [each.code for each in cautions(found, basis)]
+        assert (found.lists, found.graph_bytes, found.warmup) == ({}, None, None)
+
+
+def test_a_list_too_long_for_us_is_refused_as_long_as_it_is_warmed() -> None:
+    plan = Plan("plugin-0.26", Flags(64, 0, 131072, 0, strategy="lin"), {}, 131072)
+    basis = Basis(blocks=4107)
+    (said,) = refusals(predict(plan, basis), basis)
+    assert said.code == "no-buckets"
+    assert "more than 1,000,000 candidates" in said.text
+    skipping = predict(applied(plan, [Change("VLLM_SKIP_WARMUP", "true")]), basis)
+    assert refusals(skipping, basis) == ()
+    assert "unpredicted" in [each.code for each in cautions(skipping, basis)]
+
+
+def test_a_reserve_below_public_figures_is_raised_to_what_the_refusal_names() -> None:
+    basis = Basis(
+        device=Device(Estimate(80 * GIB, 75 * GIB, 80 * GIB, "prior"), model=LLAMA),
+        graphs=prior(LLAMA.hidden_size),
+    )
+    plan = Plan(
+        "plugin-head",
+        Flags(256, 0, 4096, 0),
+        {RESERVE: "0.001", READY_TIMEOUT: "9999"},
+        utilisation_given=1.0,
+    )
+    (said,) = refusals(predict(plan, basis), basis)
+    assert said.code == "graphs-above-reserve"
+    mended = mended_of(plan, basis)
+    assert mended is not None
+    assert [each.name for each in mended.changes] == [RESERVE]
+    room = mended.forecast.room
+    assert room is not None
+    assert room.need.value == said.numbers["graph_bytes"] <= room.room_bytes
+
+
+def test_heads_that_no_card_gets_a_whole_number_of() -> None:
+    basis = Basis(device=Device(exactly(80 * GIB), model=LLAMA))
+    assert LLAMA.heads == 32
+    cards = applied(PLAN, [Change("--tensor-parallel-size", "128")])
+    assert refused(cards, basis) == ["heads-uneven"]
+    assert mended_of(cards, basis) is None
+    assert (
+        refused(applied(cards, [Change("--tensor-parallel-size", "32")]), basis) == []
+    )
+
+
+def test_a_reserve_that_is_no_number_to_count_with() -> None:
+    basis = Basis(device=CARD)
+    plan = applied(PLAN, [Change(RESERVE, "nan")])
+    assert refused(plan, basis) == ["bad-value"]
+    mended = mended_of(plan, basis)
+    assert mended is not None
+    assert mended.changes == (Change(RESERVE, None),)
+
+
+def test_a_search_ends_when_its_buckets_are_spent() -> None:
+    basis, plan = Basis(blocks=4107), Plan("plugin-0.26", Flags(64, 0, 4096, 0))
+    search = Search(basis)
+    before = search.left
+    buckets = sum(map(len, search.predict(plan).lists.values()))
+    assert 0 < search.left < before - buckets
+    search.left = 0
+    with pytest.raises(SearchCutError):
+        search.predict(plan)
+
+
+def test_a_search_that_is_cut_begins_anew_with_the_release_s_own_buckets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = Plan("plugin-0.26", Flags(256, 0, 40960, 0, strategy="lin"))
+    basis = Basis(blocks=7593)
+    found = predict(plan, basis)
+    spent = iter([0, 400_000])
+    monkeypatch.setattr(
+        "hpuwatch.gaudi.repair.Search", lambda basis: Search(basis, next(spent))
+    )
+    mended = repair(found, basis)
+    assert mended is not None
+    assert mended.changes == (
+        Change("--strategy", None),
+        Change("--max-num-seqs", "71"),
+    )
+    monkeypatch.setattr(
+        "hpuwatch.gaudi.repair.Search", lambda basis: Search(basis, left=0)
+    )
+    with pytest.raises(SearchCutError, match="buckets"):
+        repair(found, basis)
 
 
 RELEASES = [

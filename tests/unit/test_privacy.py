@@ -16,6 +16,7 @@ from hpuwatch.life.phases import Phase
 from hpuwatch.loop.watch import Watch
 from hpuwatch.metrics.collector import exposition
 from hpuwatch.parse.parser import Parser
+from hpuwatch.parse.unmatched import Counter
 from hpuwatch.records import Line
 from hpuwatch.state.model import State
 from hpuwatch.state.reduce import reduce
@@ -93,7 +94,8 @@ class Told:
 
 
 def told_of(texts: list[str]) -> Told:
-    parser, state = Parser(RULES), State()
+    unknown, state = Counter(), State()
+    parser = Parser(RULES, unmatched=unknown)
     events = [
         event
         for number, text in enumerate(texts, 1)
@@ -107,7 +109,7 @@ def told_of(texts: list[str]) -> Told:
     return Told(
         (
             repr(events),
-            repr(parser.templates()),
+            repr(unknown.templates()),
             repr(state),
             exposition(snapshot).decode(),
             report.model_dump_json(),
@@ -189,6 +191,11 @@ SITES = (
     "root@{}",
     "s3://{}/weights",
     "file:///srv/{}",
+    "./models/{}",
+    "../{}/x",
+    "~{}/x",
+    "C:\\Users\\{}\\x",
+    "\\\\{}\\share",
     "namespace={}",
 )
 NAMES = st.text(string.ascii_lowercase, min_size=12, max_size=16)

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hpuwatch.advise.figures import reserve_of
-from hpuwatch.advise.proposal import VARIABLE, Proposal, propose
+from hpuwatch.advise.proposal import Proposal, propose
+from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
 from hpuwatch.state.model import (
@@ -78,7 +79,7 @@ def served(
 
 
 def ratio_of(proposal: Proposal) -> float:
-    return float(proposal.env[VARIABLE])
+    return float(proposal.env[RESERVE])
 
 
 def test_without_load_half_of_what_lies_idle_stays() -> None:
@@ -301,14 +302,14 @@ def test_a_step_down_never_takes_more_than_half_and_keeps_its_word(
     else:
         assert after >= (reserve.used_bytes or 0) - 1
         assert won <= 0
-    digits = proposal.env[VARIABLE].partition(".")[2]
+    digits = proposal.env[RESERVE].partition(".")[2]
     assert 2 <= len(digits) <= 3
 
 
 def test_the_public_sample(checkout: Path) -> None:
-    text = (checkout / "tests/data/golden/llama8b-gaudi2.log").read_text()
+    text = (checkout / "tests/data/logs/llama8b-gaudi2.log").read_text()
     proposal = propose(start_of_text(text))
     assert proposal is not None
-    assert proposal.env == {VARIABLE: "0.051"}
+    assert proposal.env == {RESERVE: "0.051"}
     assert proposal.expected["kv_blocks_won"] == 223
     assert proposal.expected["kv_blocks"] == 4330

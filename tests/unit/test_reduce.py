@@ -12,10 +12,11 @@ from hpuwatch.events import Event, Speaker, Value
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
 from hpuwatch.state import serving
-from hpuwatch.state.model import DECODE, MULTIMODAL, PROMPT, Miss, Start, State
+from hpuwatch.state.model import DECODE, MULTIMODAL, PROMPT, Miss, MissKey, Start, State
 from hpuwatch.state.reduce import HANDLERS, reduce
 from hpuwatch.state.times import seconds_between
 from hpuwatch.testing.logs import start_of_text, state_of_text
+from hpuwatch.testing.snapshots import by_key
 from hpuwatch.units import GIB, Amount
 
 pytestmark = pytest.mark.unit
@@ -674,7 +675,7 @@ def test_a_traceback_that_ends_late_is_a_fault_of_the_life_that_printed_it() -> 
 
 def test_a_storm_of_shapes_is_counted_in_full_but_listed_in_part() -> None:
     start = Start(Line(""), phase=Phase.READY)
-    state = State((replace(start, misses=_storm(serving._MOST_SHAPES)),))
+    state = State((replace(start, missed=_storm(serving._MOST_SHAPES)),))
     for blocks in (9, 10):
         fields: dict[str, Value] = {
             "phase": "decode",
@@ -689,7 +690,7 @@ def test_a_storm_of_shapes_is_counted_in_full_but_listed_in_part() -> None:
     assert (misses[-1].shape, misses[-1].count) == ((), 2)
 
 
-def _storm(count: int) -> tuple[Miss, ...]:
-    return tuple(
-        Miss("decode", "not_warmed_up", (n, 1, 1), Line("")) for n in range(count)
+def _storm(count: int) -> dict[MissKey, Miss]:
+    return by_key(
+        *(Miss("decode", "not_warmed_up", (n, 1, 1), Line("")) for n in range(count))
     )

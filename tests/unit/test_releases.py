@@ -37,6 +37,11 @@ pytestmark = pytest.mark.unit
         ("fork-1.23", "fork-1.23", "fork-1.22", "fork-1.22"),
         ("1.24.1", "gaudi-1.24", "gaudi-plugin-0.26", "plugin-0.26"),
         ("0.8.5.post1", "vllm-0.8", "fork-1.21", "fork-1.21"),
+        # vLLM itself runs on Gaudi since 0.6.4; what is older is the fork's.
+        ("0.6.3.dev1405+gdb686905", "fork-1.19", "fork-1.20", "fork-1.20"),
+        ("0.5.3.post1", "fork-1.18", "fork-1.18", "fork-1.18"),
+        ("0.6.4.post1", "vllm-0.6", "fork-1.20", "fork-1.20"),
+        ("vllm-0.6", "vllm-0.6", "fork-1.20", "fork-1.20"),
     ],
 )
 def test_versions(text: str, name: str, dialect: str, like: str | None) -> None:

@@ -10,8 +10,10 @@ from hpuwatch.app.reload import LiveRules
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.life.phases import Phase
 from hpuwatch.loop.watch import Watch
+from hpuwatch.parse.rules import RuleSet
 from hpuwatch.state.snapshot import Snapshot
 from hpuwatch.testing.clock import FakeClock
+from hpuwatch.testing.programs import until
 
 pytestmark = pytest.mark.unit
 
@@ -66,7 +68,7 @@ def test_a_broken_file_leaves_the_old_rules_in_force(tmp_path: Path) -> None:
     assert told(live) == (1, 1)
     text = "\n".join(said)
     assert f"{bad}:5: rules.1.event" in text
-    assert f"{good}:3: mine:" in text
+    assert f"{good}:4: mine:" in text
     assert said[-1] == "the log rules that were in force stay so"
     live.look()  # nothing has changed: it is said once
     assert told(live) == (1, 1)
@@ -75,6 +77,18 @@ def test_a_broken_file_leaves_the_old_rules_in_force(tmp_path: Path) -> None:
     live.look()
     assert live.take() is not None
     assert told(live) == (1, 1)
+
+
+def test_a_file_that_nobody_can_read_hides_no_mistake(tmp_path: Path) -> None:
+    said: list[str] = []
+    live = LiveRules(tmp_path, said.append)
+    (tmp_path / "a.yaml").write_bytes(b"\xff")
+    (tmp_path / "b.yml").write_text(rule("a {y:nonsense}"))
+    live.look()
+    text = "\n".join(said)
+    assert f"{tmp_path}/a.yaml:1: no UTF-8" in text
+    assert f"{tmp_path}/b.yml:4: mine:" in text
+    assert told(live) == (0, 1)
 
 
 @pytest.mark.parametrize("text", [None, "rules: [", "config_version: 3"])
@@ -92,6 +106,43 @@ def test_a_start_with_broken_rules_is_one_with_the_shipped(
     live.look()
     assert live.take() is not None
     assert told(live) == (1, 1)
+
+
+def test_whatever_goes_wrong_a_good_file_is_taken_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(rule("one two"))
+    said: list[str] = []
+    live = LiveRules(path, said.append)
+
+    def broken(_path: Path) -> RuleSet:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr("hpuwatch.app.reload._LOOK_SECONDS", 0.05)
+    with monkeypatch.context() as patched, live:
+        patched.setattr("hpuwatch.app.reload.shipped_rules", broken)
+        path.write_text(rule("one two three"))
+        until(lambda: len(said) == 2)
+    assert said[0] == "the log rules can't be loaded: RecursionError: too deep"
+    assert told(live) == (1, 1)
+    path.write_text(rule("and four"))
+    live.look()
+    assert live.take() is not None
+
+
+@pytest.mark.parametrize("regex", ["(?:" * 2_000 + ")" * 2_000, "a{99999999999}"])
+def test_a_type_that_python_stumbles_over_is_a_mistake(
+    tmp_path: Path, regex: str
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(rule("one two"))
+    said: list[str] = []
+    live = LiveRules(path, said.append)
+    path.write_text(f"{rule('said {x:t}')}    types: {{t: '{regex}'}}\n")
+    live.look()
+    assert told(live) == (1, 1)
+    assert any(f"{path}:5: mine: the type 't'" in sentence for sentence in said)
 
 
 def test_without_rules_of_ones_own_nothing_is_said() -> None:

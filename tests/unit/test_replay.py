@@ -169,4 +169,6 @@ def test_metrics_are_printed_once_it_is_over(log: str, tmp_path: Path) -> None:
 )
 def test_errors(words: list[str], error: type[HpuwatchError]) -> None:
     words = ["replay", *words, "--listen", "127.0.0.1:0"]
-    assert isinstance(CliRunner().invoke(build(), words).exception, error)
+    result = CliRunner().invoke(build(), words)
+    assert isinstance(result.exception, error)
+    assert "replaying" not in result.stderr

@@ -272,6 +272,22 @@ def test_a_warm_up_that_would_take_three_times_as_long_is_not_worth_a_restart() 
     assert space.objection({STRATEGY: "exp"}) is None
 
 
+def test_a_warm_up_is_foretold_by_what_each_phase_took() -> None:
+    facts = replace(
+        listed(LIN),
+        warmup_seconds=100.0,
+        phase_seconds={PROMPT: 60.0, DECODE: 30.0},
+        fixed_seconds=10.0,
+    )
+    baseline = measured(0, {}, 1000, facts=facts, origin="baseline")
+    forecast = calibrate([baseline], LIN)
+    assert forecast.predict({}).warmup_seconds == pytest.approx(100)
+    coarse = forecast.predict({"VLLM_DECODE_BLOCK_BUCKET_STEP": "1024"})
+    assert coarse.buckets is not None
+    decodes = 30 * coarse.buckets[DECODE] / facts.buckets[DECODE]
+    assert coarse.warmup_seconds == pytest.approx(70 + decodes)
+
+
 def test_buckets_that_the_runtime_would_refuse_are_not_worth_a_restart() -> None:
     environment = {**LIN, "VLLM_PROMPT_QUERY_BUCKET_MIN": "2048"}
     space = space_of("prompt-query-step", environment=environment)

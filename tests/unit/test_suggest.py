@@ -29,7 +29,7 @@ def suggest(
 
 @pytest.fixture
 def golden(checkout: Path) -> Path:
-    return checkout / "tests/data/golden"
+    return checkout / "tests/data/logs"
 
 
 def test_a_log_is_read_plain_packed_and_from_a_pipe(

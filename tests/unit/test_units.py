@@ -6,9 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hpuwatch.units import GIB, format_bytes, gib_amount, parse_amount
+from hpuwatch.units import GIB, counted, format_bytes, gib_amount, parse_amount
 
 pytestmark = pytest.mark.unit
+
+
+def test_one_is_no_plural() -> None:
+    told = [counted(count, "card") for count in (0, 1, 2048)]
+    assert told == ["0 cards", "1 card", "2,048 cards"]
 
 
 @pytest.mark.parametrize(

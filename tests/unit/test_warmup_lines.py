@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from hpuwatch.gaudi.model import DECODE, PROMPT
+from hpuwatch.gaudi.model import DECODE, PROMPT, Bucket
 from hpuwatch.gaudi.warmuptime import RECIPES, learn
-from hpuwatch.state.model import MULTIMODAL, Start
+from hpuwatch.state.model import MULTIMODAL, Known, Start
 from hpuwatch.state.warmup_timed import timed_start
 from hpuwatch.testing.logs import start_of_text, state_of_text
 
@@ -214,8 +216,35 @@ def test_a_warm_up_that_did_not_end_is_not_timed() -> None:
     assert timed_start(start_of_text(TWO_PASSES)) is None
 
 
+def test_a_warm_up_that_was_skipped_is_not_timed() -> None:
+    start = start_of_text(TWO_PASSES + ENDED)
+    skipped = Known(value=True, line=start.first_line)
+    warmup = replace(start.warmup, skipped=skipped)
+    assert timed_start(replace(start, warmup=warmup)) is None
+
+
+def test_graphs_are_counted_where_they_are_not_the_list_s() -> None:
+    graphs = {PROMPT: (Bucket(1, 128, 0),) * 3}
+    timed = timed_start(start_of_text(TWO_PASSES + ENDED), graphs)
+    assert timed is not None
+    assert timed.counts == {PROMPT: 3, DECODE: 1}
+    assert timed.buckets == graphs
+
+
+def test_what_is_no_bucket_is_the_rest_of_a_warm_up_that_was_split() -> None:
+    text = TWO_PASSES + ENDED.replace("in 15 secs", "in 20 secs")
+    timed = timed_start(start_of_text(text))
+    assert timed is not None
+    assert timed.fixed_seconds == 20 - timed.bucket_seconds == 5
+
+
 @pytest.mark.parametrize(
-    ("value", "had"), [("/data/r,false,1024", True), (",false,1024", False)]
+    ("value", "had"),
+    [
+        ("/data/r,false,1024", True),
+        ("/data/r,true,1024", False),
+        (",false,1024", False),
+    ],
 )
 def test_a_recipe_cache_is_known_by_the_bridges_banner(
     value: str, *, had: bool

@@ -17,20 +17,12 @@ from hpuwatch.runtime import spool as spool_module
 from hpuwatch.runtime.facts import ExitRecord
 from hpuwatch.runtime.instance import Files, Instance
 from hpuwatch.testing.clock import FakeClock
+from hpuwatch.testing.logs import OUT_OF_MEMORY
 from hpuwatch.web.pages import Pages
 
 pytestmark = pytest.mark.unit
 
 READY = "(APIServer pid=7) INFO:     Application startup complete.\n"
-OUT_OF_MEMORY = "".join(
-    f"(EngineCore pid=7) ERROR 01-02 03:04:05 [core.py:1] {text}\n"
-    for text in (
-        "EngineCore failed to start.",
-        "Traceback (most recent call last):",
-        '  File "x.py", line 1, in warm',
-        "RuntimeError: FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::268435456 (256)MB",
-    )
-)
 NOISE = "".join(f"line {n}\n" for n in range(200))
 
 

@@ -24,7 +24,7 @@ from hpuwatch.state.model import (
     Warmup,
 )
 from hpuwatch.state.snapshot import Ended, Left, Snapshot
-from hpuwatch.testing.snapshots import full_snapshot, full_start, known
+from hpuwatch.testing.snapshots import by_key, full_snapshot, full_start, known
 from hpuwatch.web.status import status_page
 
 pytestmark = pytest.mark.unit
@@ -198,7 +198,7 @@ def test_causes_stand_before_what_follows_from_them() -> None:
 def test_a_shape_that_no_traffic_asked_for_is_no_miss() -> None:
     own = (Miss("prompt", "not_prepared", (1, 32768, 0), Line(""), 0),)
 
-    text = text_of(with_start(replace(full_start(), misses=own)))
+    text = text_of(with_start(replace(full_start(), missed=by_key(*own))))
 
     assert "(1, 32768, 0)" not in text
     assert "Bucket misses None." in text
@@ -209,7 +209,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
         Miss("prompt", "not_warmed_up", (1, n, 0), Line(""), n) for n in range(1, 51)
     )
 
-    text = text_of(with_start(replace(full_start(), misses=misses)))
+    text = text_of(with_start(replace(full_start(), missed=by_key(*misses))))
 
     assert "(1, 50, 0)" in text
     assert "(1, 30, 0)" not in text
@@ -222,7 +222,7 @@ def test_no_text_of_a_log_becomes_html(text: str) -> None:
     start = replace(
         full_start(),
         server=Server(version=known(text), model=known(text), card=known(text)),
-        misses=(Miss(text, text, (1,), Line(text)),),
+        missed=by_key(Miss(text, text, (1,), Line(text))),
         faults=(Fault(text, Phase.READY, text, Line(text), at=text),),
         buckets={text: full_start().buckets["prompt"]},
     )
