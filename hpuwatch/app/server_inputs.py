@@ -229,9 +229,11 @@ def config_of(path: Path) -> dict[str, object]:
     """
     import yaml
 
+    text = read_text(path)
     try:
-        document = yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, RecursionError) as error:
+        document = yaml.safe_load(text)
+    # A date like 2024-13-45 or a number of 5,000 digits is a ValueError.
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputError(f"{path} is no YAML: {error}") from None
     if not isinstance(document, dict):
         raise InputError(f"{path} holds no settings: one NAME: VALUE a line")

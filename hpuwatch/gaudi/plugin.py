@@ -158,15 +158,17 @@ def _some(buckets: list[Bucket], phase: str) -> list[Bucket]:
     return buckets
 
 
-def _check_unused(s: BucketSettings, phase: str) -> None:
-    """Exp ignores these variables, but refuses values that are no integers."""
-    for axis in _CHECKED[phase]:
-        for part in ("MIN", "STEP", "MAX"):
-            name = f"VLLM_{axis}_BUCKET_{part}"
-            try:
-                integer(s.env, name, 0)
-            except BucketError as error:
-                raise BucketError(str(error), "RuntimeError") from None
+def _check_unused(s: BucketSettings, d: PluginDialect, phase: str) -> None:
+    """Exp ignores nearly all of these variables, but refuses what is no integer."""
+    axes = _CHECKED[phase]
+    names = [f"VLLM_{a}_BUCKET_{part}" for a in axes for part in ("MIN", "STEP", "MAX")]
+    if phase == PROMPT and d.query_min_one:
+        names.append(FIRST_QUERY)
+    try:
+        for name in names:
+            integer(s.env, name, 0)
+    except BucketError as error:
+        raise BucketError(str(error), "RuntimeError") from None
 
 
 def _exponential(
@@ -183,14 +185,17 @@ def _exponential(
 
 def starts_at_one(s: BucketSettings, d: PluginDialect) -> bool:
     """Tell whether exp begins with queries of one token: the only minimum it heeds."""
-    return d.query_min_one and s.env.get(FIRST_QUERY, "").strip() == "1"
+    try:
+        return d.query_min_one and integer(s.env, FIRST_QUERY, 0) == 1
+    except BucketError:
+        return False
 
 
 _Prompts = tuple[list[int], list[int], list[int]]
 
 
 def _exp_prompts(s: BucketSettings, d: PluginDialect) -> _Prompts:
-    _check_unused(s, PROMPT)
+    _check_unused(s, d, PROMPT)
     block, prefills = s.block_size, s.max_num_prefill_seqs
     budget, length = s.max_num_batched_tokens, s.max_model_len
     first = block
@@ -251,7 +256,7 @@ _Decodes = tuple[list[int], list[int]]
 
 
 def _exp_decodes(s: BucketSettings, d: PluginDialect) -> _Decodes:
-    _check_unused(s, DECODE)
+    _check_unused(s, d, DECODE)
     seqs = s.max_num_seqs
     top = d.decode_top(s)
     return (

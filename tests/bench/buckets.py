@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, generate
+from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, forget, generate
 from hpuwatch.gaudi.lookup import prepare
 from hpuwatch.gaudi.lookuptable import look_up_all
 from hpuwatch.gaudi.model import BucketSettings
@@ -22,6 +22,11 @@ _LONG = 131_072
 def _settings(strategy: str) -> BucketSettings:
     flags = Flags(256, 2048, _LONG, 4107, strategy=strategy, contiguous_pa=False)
     return resolve("gaudi-plugin-head", flags, {})
+
+
+def _made(settings: BucketSettings, phase: str) -> tuple[Bucket, ...]:
+    forget()
+    return generate(settings, phase)
 
 
 def _shapes(phase: str, deepest: int) -> list[Bucket]:
@@ -46,7 +51,7 @@ def bucket_rows() -> None:
             count = len(prepared.of(phase))
             row(
                 f"{strategy} {phase}: {count:,} buckets",
-                lambda settings=settings, phase=phase: generate(settings, phase),  # type: ignore[misc]  # bound at once
+                lambda settings=settings, phase=phase: _made(settings, phase),  # type: ignore[misc]  # bound at once
                 0.1,
             )
             wanted = _shapes(phase, deepest)

@@ -249,6 +249,24 @@ def test_the_older_spelling_is_not_even_looked_at_where_the_newer_one_is_set() -
         read_axis({"VLLM_PROMPT_SEQ_BUCKET_MIN": "x"}, "PROMPT_QUERY", Axis(1, 1, 1))
 
 
+@pytest.mark.parametrize(("name", "stops"), [("0.11", False), ("0.26", True)])
+def test_of_the_query_bounds_exp_reads_the_minimum_alone(
+    name: str, stops: bool
+) -> None:
+    dialect = f"gaudi-plugin-{name}"
+    assert generate(resolve(dialect, FLAGS, {QUERY_MIN: "01"}), PROMPT)
+    assert generate(
+        resolve(dialect, FLAGS, {"VLLM_PROMPT_QUERY_BUCKET_MAX": "x"}), PROMPT
+    )
+    malformed = resolve(dialect, FLAGS, {QUERY_MIN: "x"})
+    if not stops:
+        assert generate(malformed, PROMPT)
+        return
+    with pytest.raises(BucketError, match=QUERY_MIN) as told:
+        generate(malformed, PROMPT)
+    assert told.value.raised == "RuntimeError"
+
+
 HYBRID = replace(FLAGS, attn_block_size=512, block_size=128)
 
 

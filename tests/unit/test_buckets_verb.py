@@ -341,9 +341,10 @@ def test_vllm_s_own_configuration_file(tmp_path: Path) -> None:
     path.write_text("max-model-len: auto\n", encoding="utf-8")
     with pytest.raises(UsageError, match="nothing tells --max-model-len"):
         run("count", "--config", str(path), "--num-blocks", "900")
-    path.write_text("[1", encoding="utf-8")
-    with pytest.raises(InputError, match="is no YAML"):
-        run("count", "--config", str(path))
+    for broken in ("[1", "d: 2024-13-45", f"n: {'1' * 5000}"):
+        path.write_text(broken, encoding="utf-8")
+        with pytest.raises(InputError, match="is no YAML"):
+            run("count", "--config", str(path))
 
 
 def test_an_env_file_and_what_is_given_beside_it(tmp_path: Path) -> None:
