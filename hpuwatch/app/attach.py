@@ -25,8 +25,10 @@ from hpuwatch.state.snapshot import Snapshot
 from hpuwatch.web.server import Web
 
 TICK_SECONDS = 0.1
+SERVING_TICK_SECONDS = 0.5
+"""A server at work has no news that can't wait so long, and each look costs some."""
 _READS_PER_TICK = 16
-_TICKS_UNTIL_QUIET = 10
+_QUIET_SECONDS = 1.0
 _SAMPLE = 64 * 1024
 
 
@@ -49,7 +51,7 @@ class Attachment:
         self._latest = self._snapshot()
         self._wake = threading.Event()
         self._ordered = False
-        self._quiet_ticks = 0
+        self._quiet_seconds = 0.0
         self._begun = self._failed = False
         self._since = clock.now()
 
@@ -96,16 +98,18 @@ class Attachment:
             if not data:
                 break
             self._take(data, self._clock.now())
-            self._quiet_ticks = 0
+            self._quiet_seconds = 0.0
         else:
             self._latest = self._snapshot()
             return
-        self._quiet_ticks += 1
-        if self._quiet_ticks == _TICKS_UNTIL_QUIET:
+        serving = self._latest.phase is Phase.READY
+        seconds = SERVING_TICK_SECONDS if serving else TICK_SECONDS
+        if self._quiet_seconds < _QUIET_SECONDS <= self._quiet_seconds + seconds:
             self._watch.settle()
+        self._quiet_seconds += seconds
         self._latest = self._snapshot()
         self._tell_failure()
-        self._wake.wait(TICK_SECONDS)
+        self._wake.wait(seconds)
         self._wake.clear()
 
     def _tell_failure(self) -> None:
