@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpuwatch.cli.options import JSON_OR_TEXT, Format, Inherit, check_choice, fail_at
+from hpuwatch.cli.options import (
+    JSON_OR_TEXT,
+    Env,
+    EnvFile,
+    Format,
+    Inherit,
+    check_choice,
+    fail_at,
+)
 
 if TYPE_CHECKING:
     from hpuwatch.app.lint import Verdict
@@ -27,18 +35,6 @@ Words = Annotated[
 Release = Annotated[
     str | None,
     typer.Option(help="plugin-0.26, fork-1.22 or any version; else as the log says."),
-]
-Env = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env",
-        metavar="NAME=VALUE|FILE",
-        help="A variable (empty unsets it), or an env file.",
-    ),
-]
-EnvFile = Annotated[
-    list[str] | None,
-    typer.Option("--env-file", metavar="FILE", help="The same as --env FILE."),
 ]
 Cwd = Annotated[
     str, typer.Option("--cwd", metavar="PATH", help="The server's working directory.")

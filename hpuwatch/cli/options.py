@@ -84,12 +84,14 @@ Config = Annotated[
 ]
 EnvFile = Annotated[
     list[str] | None,
-    typer.Option("--env-file", metavar="PATH", help="A file of NAME=VALUE lines."),
+    typer.Option("--env-file", metavar="FILE", help="The same as --env FILE."),
 ]
 Env = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", metavar="NAME=VALUE", help="A variable to set; empty unsets."
+        "--env",
+        metavar="NAME=VALUE|FILE",
+        help="A variable (empty unsets it), or an env file.",
     ),
 ]
 Inherit = Annotated[
