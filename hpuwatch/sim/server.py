@@ -13,24 +13,33 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TextIO
 
 from hpuwatch.clock import Clock, SystemClock
-from hpuwatch.sim import boot, failures
-from hpuwatch.sim.api import ROUTES, Api
-from hpuwatch.sim.boot import EngineFailed, Speakers, World
-from hpuwatch.sim.engine import Engine
-from hpuwatch.sim.front import FrontDoor
-from hpuwatch.sim.knobs import Knobs
-from hpuwatch.sim.metrics import Tally
-from hpuwatch.sim.options import Options, parse_options
+from hpuwatch.sim.config.knobs import Knobs
+from hpuwatch.sim.config.options import Options, parse_options
+from hpuwatch.sim.faults.hooks import Faults
 from hpuwatch.sim.pace import Pace, Stopped
-from hpuwatch.sim.recipes import Recipes
-from hpuwatch.sim.stats import Stats
-from hpuwatch.sim.truth import DeviceFull, Memory, Truth
-from hpuwatch.sim.voice import Voice, load_script
-from hpuwatch.sim.warmup import warm_up
+from hpuwatch.sim.plugin import boot
+from hpuwatch.sim.plugin.start import start as start_plugin
+from hpuwatch.sim.serve.api import ROUTES, Api
+from hpuwatch.sim.serve.engine import Engine
+from hpuwatch.sim.serve.front import FrontDoor
+from hpuwatch.sim.serve.metrics import Tally
+from hpuwatch.sim.serve.shapes import Warmed
+from hpuwatch.sim.serve.stats import Stats
+from hpuwatch.sim.talk import failures
+from hpuwatch.sim.talk.script import load_script
+from hpuwatch.sim.talk.voice import Voice
+from hpuwatch.sim.truth.device import DeviceFull, Memory
+from hpuwatch.sim.truth.memory import MemoryTruth
+from hpuwatch.sim.truth.recipes import Recipes
+from hpuwatch.sim.truth.times import TimeTruth
+from hpuwatch.sim.world import EngineFailed, Speakers, World
+
+_STARTS: Mapping[str, Callable[[World], Awaitable[Warmed]]] = {"plugin": start_plugin}
+"""How a server of each family of releases starts."""
 
 
 def run(
@@ -64,16 +73,18 @@ class Server:
     ) -> None:
         """Prepare everything; nothing is printed yet."""
         pace = Pace(clock, options.speed)
-        truth = Truth(options)
+        truth = MemoryTruth(options)
         self.world = World(
             options=options,
-            voice=Voice(load_script(), pace.stamp, streams),
+            voice=Voice(load_script(options.release), pace.stamp, streams),
             pace=pace,
             truth=truth,
+            times=TimeTruth(options, truth),
             memory=Memory(truth.total_bytes, options.card.base_bytes, {}),
             speakers=Speakers.of(options.tensor_parallel),
             knobs=Knobs(),
             recipes=Recipes(""),
+            faults=Faults(),
         )
         self._asked: asyncio.Event = asyncio.Event()
         self._signal = "SIGTERM"
@@ -114,21 +125,13 @@ class Server:
             Stopped: it was asked to stop.
         """
         world = self.world
-        await boot.front_end(world)
-        await boot.engine_start(world)
-        began = world.pace.passed
-        await boot.load_weights(world)
-        blocks = await boot.divide_memory(world)
-        shapes, warm = await warm_up(world, blocks)
-        world.voice.say(
-            world.speakers.engine, "engine_ready", seconds=world.pace.passed - began
-        )
+        warmed = await _STARTS[world.options.release.partition("-")[0]](world)
         tally = Tally(
             world.options.served_names[0],
             world.options.max_model_len,
-            _cache_config(world, blocks),
+            _cache_config(world, warmed.blocks),
         )
-        return Engine(world, shapes, warm, tally)
+        return Engine(world, warmed, tally)
 
     async def _serve(self, listener: socket.socket, engine: Engine) -> int:
         world = self.world

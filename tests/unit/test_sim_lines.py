@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hpuwatch.sim.voice import Script, Template, load_script
+from hpuwatch.sim.talk.script import Script, Template, load_script
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, BucketSettings, generate
-from hpuwatch.sim.schedule import Request, Scheduler
-from hpuwatch.sim.shapes import Shapes, round_up
+from hpuwatch.sim.serve.schedule import Request, Scheduler
+from hpuwatch.sim.serve.shapes import Shapes, round_up
 
 pytestmark = pytest.mark.unit
 

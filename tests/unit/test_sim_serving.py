@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from hpuwatch.sim.engine import Engine, Job
-from hpuwatch.sim.metrics import exposition
-from hpuwatch.sim.options import parse_options
+from hpuwatch.sim.config.options import parse_options
 from hpuwatch.sim.pace import Pace
+from hpuwatch.sim.serve.engine import Engine, Job
+from hpuwatch.sim.serve.metrics import exposition
+from hpuwatch.sim.serve.stats import Stats
 from hpuwatch.sim.server import Server
-from hpuwatch.sim.stats import Stats
-from hpuwatch.sim.truth import DeviceFull
+from hpuwatch.sim.truth.device import DeviceFull
 from hpuwatch.testing.clock import FakeClock
 
 pytestmark = pytest.mark.unit

@@ -13,12 +13,12 @@ from hpuwatch.app.rules import shipped_rules
 from hpuwatch.events import Event
 from hpuwatch.gaudi.buckets import Bucket
 from hpuwatch.parse.parser import Parser
-from hpuwatch.sim.boot import EngineFailed
-from hpuwatch.sim.engine import Engine
-from hpuwatch.sim.failures import engine_failed
-from hpuwatch.sim.options import parse_options
+from hpuwatch.sim.config.options import parse_options
 from hpuwatch.sim.pace import Stopped
+from hpuwatch.sim.serve.engine import Engine
 from hpuwatch.sim.server import Server
+from hpuwatch.sim.talk.failures import engine_failed
+from hpuwatch.sim.world import EngineFailed
 from hpuwatch.source.assemble import Assembler
 from hpuwatch.testing.clock import FakeClock
 from hpuwatch.units import GIB, Amount

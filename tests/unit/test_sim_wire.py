@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpuwatch.sim.wire import (
+from hpuwatch.sim.serve.wire import (
     BadRequest,
     HttpRequest,
     chunk,

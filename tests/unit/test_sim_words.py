@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpuwatch.gaudi.buckets import Bucket, BucketSettings
-from hpuwatch.sim import bucket_words
-from hpuwatch.sim.bars import Bar, glyphs, interval
-from hpuwatch.sim.knobs import KnobError, check_bucket_numbers, read_knobs
-from hpuwatch.sim.options import parse_options
-from hpuwatch.sim.recipes import Recipes
+from hpuwatch.sim.config.knobs import KnobError, check_bucket_numbers, read_knobs
+from hpuwatch.sim.config.options import parse_options
+from hpuwatch.sim.plugin import words as bucket_words
+from hpuwatch.sim.talk.bars import Bar, glyphs, interval
+from hpuwatch.sim.truth.recipes import Recipes
 
 pytestmark = pytest.mark.unit
 

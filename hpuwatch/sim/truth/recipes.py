@@ -10,7 +10,7 @@ import hashlib
 from pathlib import Path
 
 from hpuwatch.gaudi.buckets import Bucket
-from hpuwatch.sim.knobs import is_true
+from hpuwatch.sim.config.knobs import is_true
 
 
 class Recipes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from hpuwatch.sim.boot import EngineFailed, World
+from hpuwatch.sim.world import EngineFailed, World
 
 _SITE = "/usr/local/lib/python3.12/dist-packages"
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from hpuwatch.sim.boot import World
-from hpuwatch.sim.engine import Engine, Job
-from hpuwatch.sim.metrics import exposition
-from hpuwatch.sim.wire import (
+from hpuwatch.sim.serve.engine import Engine, Job
+from hpuwatch.sim.serve.metrics import exposition
+from hpuwatch.sim.serve.wire import (
     BadRequest,
     HttpRequest,
     Response,
@@ -25,6 +24,7 @@ from hpuwatch.sim.wire import (
     read_request,
     whole,
 )
+from hpuwatch.sim.world import World
 
 ROUTES = {
     "/version": "GET",
@@ -189,7 +189,7 @@ class Api:
                 f" However, you requested {wanted} output tokens and your prompt contains"
                 f" {count} input tokens, for a total of {count + wanted} tokens."
             )
-        natural = self._world.truth.natural_length(prompt)
+        natural = self._world.times.natural_length(prompt)
         stops = not asked.get("ignore_eos", False) and natural < wanted
         stream_options = asked.get("stream_options") or {}
         return Completion(

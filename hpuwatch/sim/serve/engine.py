@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
-from hpuwatch.sim.boot import World
-from hpuwatch.sim.metrics import Tally
-from hpuwatch.sim.schedule import Plan, Request, Scheduler
-from hpuwatch.sim.shapes import Padded, Shapes
-from hpuwatch.sim.truth import DeviceFull
-from hpuwatch.sim.warmup import WarmShapes
+from hpuwatch.sim.serve.metrics import Tally
+from hpuwatch.sim.serve.schedule import Plan, Request, Scheduler
+from hpuwatch.sim.serve.shapes import Padded, Warmed, WarmShapes
+from hpuwatch.sim.truth.device import DeviceFull
+from hpuwatch.sim.world import World
 
 _SLICE_SECONDS = 0.02  # real seconds that a row of equal steps may last
 _QUIET_SECONDS = 0.06  # real seconds without a request after which nobody is waited for
@@ -57,23 +56,21 @@ class Job:
 class Engine:
     """Serves requests until it is told to stop or runs out of device memory."""
 
-    def __init__(
-        self, world: World, shapes: Shapes, warm: WarmShapes, tally: Tally
-    ) -> None:
+    def __init__(self, world: World, warmed: Warmed, tally: Tally) -> None:
         """Take the warmed server."""
         options = world.options
         self.scheduler = Scheduler(
             options.max_num_seqs,
             options.max_num_batched_tokens,
-            shapes.settings.num_blocks,
+            warmed.blocks,
             options.block_size,
         )
         self.tally = tally
         self.jobs: dict[Request, Job] = {}
         self.broken: str | None = None
         self._world = world
-        self._shapes = shapes
-        self._warm = warm
+        self._shapes = warmed.shapes
+        self._warm = warmed.warm
         self._used: WarmShapes = set()
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
@@ -243,9 +240,9 @@ class Engine:
             if key not in self._warm:
                 seconds += self._compile(phase, bucket)
             elif key not in self._used:
-                seconds += world.truth.first_use_seconds(phase)
+                seconds += world.times.first_use_seconds(phase)
         self._used.add(key)
-        each = world.truth.step_seconds(phase, bucket) * steps_factor
+        each = world.times.step_seconds(phase, bucket) * steps_factor
         if phase == DECODE:
             self._step_seconds = each
         return seconds + each * steps

@@ -6,13 +6,9 @@ split of memory, KV cache.  With tensor parallelism every rank prints its own li
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-
-from hpuwatch.gaudi.buckets import Bucket, BucketSettings
+from hpuwatch.gaudi.buckets import BucketSettings
 from hpuwatch.gaudi.memory import blocks_in, split
-from hpuwatch.sim.bars import Bar
-from hpuwatch.sim.knobs import (
+from hpuwatch.sim.config.knobs import (
     DEFAULT_RESERVE,
     KnobError,
     Knobs,
@@ -20,91 +16,17 @@ from hpuwatch.sim.knobs import (
     read_knobs,
     unknown_to_core,
 )
-from hpuwatch.sim.options import Options
-from hpuwatch.sim.pace import Pace
-from hpuwatch.sim.recipes import Recipes
-from hpuwatch.sim.truth import DeviceFull, Memory, Truth
-from hpuwatch.sim.voice import Voice
+from hpuwatch.sim.config.options import Options
+from hpuwatch.sim.talk.bars import Bar
+from hpuwatch.sim.truth.device import DeviceFull, Memory
+from hpuwatch.sim.truth.recipes import Recipes
+from hpuwatch.sim.world import EngineFailed, World
 from hpuwatch.units import GIB, KIB, MIB, format_bytes
 
 _IMPORT_SECONDS = 9.0
 _ENGINE_START_SECONDS = 7.0
 _HOST_TOTAL = 1007 * GIB
 _HOST_USED = 61 * GIB
-
-
-@dataclass(frozen=True, slots=True)
-class Speakers:
-    """The prefixes of the simulated processes; their pids are invented but stable."""
-
-    front: str
-    engine: str
-    unranked: tuple[str, ...]  # workers before they know their rank
-    ranks: tuple[str, ...]
-
-    @classmethod
-    def of(cls, ranks: int) -> Speakers:
-        """Name the processes of a server with that many cards."""
-        pid = os.getpid()
-        front, engine = f"(APIServer pid={pid}) ", f"(EngineCore pid={pid + 1}) "
-        if ranks == 1:
-            # One card needs no worker process: the engine does the work itself.
-            return cls(front, engine, (engine,), (engine,))
-        pids = range(pid + 2, pid + 2 + ranks)
-        return cls(
-            front,
-            engine,
-            tuple(f"(Worker pid={p}) " for p in pids),
-            tuple(f"(Worker_TP{k} pid={p}) " for k, p in enumerate(pids)),
-        )
-
-
-class EngineFailed(Exception):  # noqa: N818  told like a fact
-    """The engine died before it was ready; ``reason`` is its exception's last line.
-
-    Attributes:
-        where: the plugin's function that the traceback ends in.
-        rank: the rank that failed first.
-    """
-
-    def __init__(self, reason: str, where: str) -> None:
-        """Take the last line and the function."""
-        super().__init__(reason)
-        self.reason = reason
-        self.where = where
-
-
-@dataclass(slots=True)
-class World:
-    """Everything that one simulated server shares."""
-
-    options: Options
-    voice: Voice
-    pace: Pace
-    truth: Truth
-    memory: Memory
-    speakers: Speakers
-    knobs: Knobs
-    recipes: Recipes
-
-    def each_rank(self, name: str, /, **values: object) -> None:
-        """Let every rank say the same line."""
-        for speaker in self.speakers.ranks:
-            self.voice.say(speaker, name, **values)
-
-    def compile_seconds(self, phase: str, bucket: Bucket, *, first: bool) -> float:
-        """Return what compiling a shape takes, which depends on the recipe cache."""
-        cached = not self.recipes.compiles(phase, bucket)
-        return self.truth.compile_seconds(phase, bucket, first=first, cached=cached)
-
-    def full(self, error: DeviceFull, where: str) -> EngineFailed:
-        """Tell an allocation that didn't fit as the end of the engine."""
-        # The allocator asks for pieces, never for a whole model at once.
-        size = min(error.wanted_bytes, GIB)
-        reason = self.voice.error(
-            "device_oom", rank=0, size=size, megabytes=size // MIB
-        )
-        return EngineFailed(reason, where)
 
 
 async def front_end(world: World) -> None:
@@ -180,7 +102,7 @@ async def load_weights(world: World) -> None:
     """
     options, voice, speakers = world.options, world.voice, world.speakers
     world.each_rank("loading", model=options.given_model)
-    seconds = world.truth.load_seconds()
+    seconds = world.times.load_seconds()
     shards = options.model.shards
     bar = Bar(shards, unit="it")
     voice.say(speakers.ranks[0], "shards", **bar.fields())
@@ -207,7 +129,7 @@ async def divide_memory(world: World) -> int:
         EngineFailed: no cache is left, or it can't hold one request.
     """
     options, knobs, memory = world.options, world.knobs, world.memory
-    await world.pace.spend(world.truth.profile_seconds())
+    await world.pace.spend(world.times.profile_seconds())
     world.each_rank("profile_run", **_amounts(memory, 0, 7 * MIB))
     if knobs.reserve_was_bad:
         world.each_rank("bad_reserve", default=DEFAULT_RESERVE)

@@ -15,16 +15,15 @@ from hpuwatch.gaudi.buckets import (
     BucketSettings,
     generate,
 )
-from hpuwatch.sim import bucket_words
-from hpuwatch.sim.bars import Bar
-from hpuwatch.sim.boot import EngineFailed, World, bucket_settings
-from hpuwatch.sim.knobs import KnobError, check_bucket_numbers
-from hpuwatch.sim.shapes import Shapes
-from hpuwatch.sim.truth import DeviceFull
+from hpuwatch.sim.config.knobs import KnobError, check_bucket_numbers
+from hpuwatch.sim.faults.hooks import Moment
+from hpuwatch.sim.plugin import words as bucket_words
+from hpuwatch.sim.plugin.boot import bucket_settings
+from hpuwatch.sim.serve.shapes import Shapes, WarmShapes
+from hpuwatch.sim.talk.bars import Bar
+from hpuwatch.sim.truth.device import DeviceFull
+from hpuwatch.sim.world import EngineFailed, World
 from hpuwatch.units import format_bytes
-
-WarmShapes = set[tuple[str, Bucket]]
-"""The shapes that have a graph, each with its phase."""
 
 _REPEATED_SECONDS = 0.05
 _SAMPLER_SECONDS = 2.2
@@ -151,6 +150,7 @@ async def _phase(world: World, shapes: Shapes, phase: str) -> set[Bucket]:
     drawing = _Drawing(world, phase, len(buckets))
     warm: set[Bucket] = set()
     for index, bucket in enumerate(buckets):
+        await world.faults.at(Moment(phase, index + 1))
         drawing.begin(index, bucket)
         shape = shapes.warm_shape(phase, bucket)
         if shape in warm:

@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from hpuwatch.sim.presets import CARDS, MODELS, Card, Model, model_called
+from hpuwatch.gaudi.releases import NEWEST
+from hpuwatch.sim.talk.script import releases
+from hpuwatch.sim.truth.presets import CARDS, MODELS, Card, Model, model_called
 
 _OWN = frozenset(
-    {"card", "speed", "serving_speed", "misfit", "noise", "words", "model"}
+    {"release", "card", "speed", "serving_speed", "misfit", "noise", "words", "model"}
 )
 _WITHOUT_EFFECT = (
     "--dtype",
@@ -41,6 +43,7 @@ class Options:
     """One server to simulate.
 
     Attributes:
+        release: whose lines, settings and rules are simulated, as ``plugin-0.26``.
         given_model: the model as it was typed.
         served_names: the names that requests may use; the first is shown.
         utilisation: ``--gpu-memory-utilization``, a share of free memory.
@@ -56,6 +59,7 @@ class Options:
     card: Card
     given_model: str
     served_names: tuple[str, ...]
+    release: str = NEWEST
     host: str = "127.0.0.1"
     port: int = 8000
     max_num_seqs: int = 256
@@ -124,6 +128,7 @@ def _options(
         model=model,
         card=CARDS[known.card],
         given_model=public,
+        release=known.release,
         served_names=tuple(known.served_model_name or (public,)),
         host=known.host,
         port=known.port,
@@ -212,6 +217,7 @@ def _parser() -> _Parser:
     add("words", nargs="*", metavar="serve MODEL", help="vLLM's own spelling")
     add("--model", help=f"a preset ({', '.join(MODELS)}) or its published name")
     add("--card", choices=tuple(CARDS), default="gaudi2", help="the card (%(default)s)")
+    add("--release", choices=releases(), default=NEWEST, help="whose server it is")
     add("--speed", type=_positive, default=1.0, help="simulated seconds per second")
     add("--serving-speed", type=_positive, help="the same once ready (as --speed)")
     add("--misfit", type=float, choices=(0, 1, 2), default=1, help="hidden departure")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from hpuwatch.sim.boot import World
-from hpuwatch.sim.engine import Engine
+from hpuwatch.sim.serve.engine import Engine
+from hpuwatch.sim.world import World
 
 _STATS_SECONDS = 10.0
 

@@ -27,6 +27,10 @@ class Padded:
     wanted: Bucket | None = None
 
 
+WarmShapes = set[tuple[str, Bucket]]
+"""The shapes that have a graph, each with its phase."""
+
+
 class Shapes:
     """The bucket lists of one server, and what traffic made of them."""
 
@@ -102,3 +106,18 @@ def round_up(value: int, step: int) -> int:
     root = math.ceil(math.pow(value, 1 / 3))
     multiple = root * step
     return -(-value // multiple) * multiple
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """What a start leaves to the engine.
+
+    Attributes:
+        blocks: usable KV blocks.
+        shapes: the bucket lists.
+        warm: the shapes that have a graph.
+    """
+
+    blocks: int
+    shapes: Shapes
+    warm: WarmShapes

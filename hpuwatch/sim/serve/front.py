@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from hpuwatch.sim.api import Api
+from hpuwatch.sim.serve.api import Api
 
 _GOODBYE_SECONDS = 1.0
 

@@ -1,0 +1,1 @@
+"""The server's settings as the real one reads them: command line, environment, release."""

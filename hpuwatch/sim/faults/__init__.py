@@ -1,0 +1,1 @@
+"""Faults on demand: scenarios, and the moments at which they strike."""

@@ -1,0 +1,1 @@
+"""A start of Gaudi's fork of vLLM (V0 engine): its order, its warm-up, its bucket words."""

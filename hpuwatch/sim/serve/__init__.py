@@ -1,0 +1,1 @@
+"""The simulated server while it serves: schedule, steps, HTTP and metrics."""
