@@ -13,8 +13,8 @@ from typing import Any
 
 import typer.main
 
-from hpuwatch.advise.findings import documentation
 from hpuwatch.advise.lint.kinds import documentation as lint_documentation
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.cli.main import build
 from hpuwatch.gaudi.knobpage import knob_pages
 from hpuwatch.life.diagram import mermaid
@@ -22,6 +22,7 @@ from hpuwatch.metrics.document import markdown
 
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
 _TABLE = r"(\| code \|.*?\|\n)(?!\|)"
+_FAMILIES = r"<!-- families -->\n(.*?)\n<!-- end of families -->"
 _WIDTH = 78  # what a terminal of 80 columns shows
 
 
@@ -58,7 +59,9 @@ def _with(page: str, pattern: str, part: str) -> str:
 
 _PAGES: dict[str, Callable[[str], str]] = {
     "cli.md": lambda _: _command_line(),
-    "findings.md": lambda page: _with(page, _TABLE, documentation()),
+    "findings.md": lambda page: _with(
+        page, _FAMILIES, shipped_findings().documentation()
+    ),
     "linting.md": lambda page: _with(page, _TABLE, lint_documentation()),
     "metrics.md": lambda _: markdown(),
     "states.md": lambda page: _with(page, r"```mermaid\n(.*?)```", mermaid()),

@@ -150,9 +150,10 @@ class FaultPart(_Document):
 
 
 class FindingPart(_Document):
-    """A finding; its code is documented in docs/findings.md."""
+    """A finding; code and name are documented in docs/findings.md."""
 
     code: str
+    name: str
     severity: Severity
     title: str
     why: str

@@ -1,4 +1,10 @@
-"""A finding: what was seen, with numbers and the lines that it rests on."""
+"""A finding: what was seen, with numbers and the lines that it rests on.
+
+A check looks at a :class:`Case` and returns a :class:`Sighting`: figures, lines, and which
+sentences of its kind hold.  The sentences themselves stand in the catalogue
+(``rules/advise``), so that code decides and data speaks; ``catalogue.told`` puts the two
+together to a :class:`Finding`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpuwatch.records import Line
+from hpuwatch.state.model import Start
 
 INFO, WARNING, ERROR = "info", "warning", "error"
 SEVERITIES = (INFO, WARNING, ERROR)
@@ -13,30 +20,62 @@ SEVERITIES = (INFO, WARNING, ERROR)
 
 
 @dataclass(frozen=True, slots=True)
+class Case:
+    """What a check may look at.
+
+    Attributes:
+        start: the life of the server that is judged.
+        earlier: the starts before it that are known, oldest first.
+        limits: the thresholds of the check's kind, by name.
+    """
+
+    start: Start
+    earlier: tuple[Start, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Sighting:
     """What a check saw.
 
     Attributes:
-        title: one sentence with the figures that matter.
-        why: what it means.
-        cure: what to do; empty for nothing.
+        title: name of the sentence with the figures that matter.
+        why: names of the sentences that say what it means, in order.
+        cure: names of the sentences that say what to do; none for nothing.
         numbers: every figure, its unit in the name.
+        words: what else the sentences need.
         lines: what it rests on, in the log's order.
         severity: where it differs from the kind's usual one.
     """
 
-    title: str
-    why: str
-    cure: str = ""
+    title: str = "title"
+    why: tuple[str, ...] = ("why",)
+    cure: tuple[str, ...] = ("cure",)
     numbers: Mapping[str, float | str] = field(default_factory=dict)
+    words: Mapping[str, object] = field(default_factory=dict)
     lines: tuple[Line, ...] = ()
     severity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sighting under the code of its kind."""
+    """A sighting under the code of its kind, told in sentences.
+
+    Attributes:
+        code: stable, as ``HPW101``.
+        name: the same in words, as ``reserve-idle``.
+        title: one sentence with the figures that matter.
+        why: what it means.
+        cure: what to do; empty for nothing.
+        numbers: every figure, its unit in the name.
+        lines: what it rests on, in the log's order.
+    """
 
     code: str
+    name: str
     severity: str
-    seen: Sighting
+    title: str
+    why: str
+    cure: str = ""
+    numbers: Mapping[str, float | str] = field(default_factory=dict)
+    lines: tuple[Line, ...] = ()

@@ -7,7 +7,7 @@ idle memory, since the lines that would tell are not there.
 from __future__ import annotations
 
 from hpuwatch.advise.figures import tightest
-from hpuwatch.advise.finding import INFO, Sighting
+from hpuwatch.advise.finding import INFO, Case, Sighting
 from hpuwatch.life.phases import Phase
 from hpuwatch.state.configured import release
 from hpuwatch.state.model import Memory, Start
@@ -39,23 +39,16 @@ def missing(start: Start) -> list[str]:
     return [what for what, is_missing in lacks.items() if is_missing]
 
 
-def incomplete(start: Start) -> Sighting | None:
+def incomplete(case: Case) -> Sighting | None:
     """Look for a server that was ready, though lines of its start are missing."""
+    start = case.start
     lacks = missing(start)
     if start.phase not in _SERVES + _ENDED or not lacks:
         return None
     listed = " and ".join(filter(None, (", ".join(lacks[:-1]), lacks[-1])))
     return Sighting(
-        title=f"The log is not whole: it lacks {listed}",
-        why=(
-            "So it can't tell whether memory lies idle or is short; what else was found "
-            "holds only for the part that is there."
-        ),
-        cure=(
-            "Give the log from the server's start on: docker logs without --tail, or the "
-            "whole file."
-        ),
         numbers={"missing": len(lacks)},
+        words={"lacks": listed},
         lines=(start.first_line,),
         severity=INFO if start.phase in _ENDED else None,
     )

@@ -7,13 +7,13 @@ predicted for this server from its configuration is then to be doubted.
 
 from __future__ import annotations
 
-from hpuwatch.advise.finding import Sighting
+from hpuwatch.advise.finding import Case, Sighting
 from hpuwatch.state.configured import Difference, configured, differences
-from hpuwatch.state.model import Start
 
 
-def differ(start: Start) -> Sighting | None:
+def differ(case: Case) -> Sighting | None:
     """Return the phases whose list is another than predicted."""
+    start = case.start
     found = differences(start)
     known = configured(start)
     if not found or known is None:
@@ -28,12 +28,12 @@ def differ(start: Start) -> Sighting | None:
             f"{each.phase}_buckets_only_predicted": each.removed,
         }
     return Sighting(
-        title=f"The {phases} buckets of the log are not those that the rules of "
-        f"{known.release.name} give",
-        why=" ".join(map(_said, found)),
-        cure="Trust the log's list; don't rely on predictions of other lists for this "
-        "server.",
         numbers=numbers,
+        words={
+            "phases": phases,
+            "release": known.release.name,
+            "said": " ".join(map(_said, found)),
+        },
         lines=tuple(each.listed.line for each in found),
     )
 

@@ -65,7 +65,7 @@ class Proposal:
         kept: what stays, in words: a line each.
         proven: whether load has shown that the change is safe; a log never does.
         why: one sentence.
-        answers: the code of the finding that it answers.
+        answers: the name of the finding that it answers.
     """
 
     env: Mapping[str, str]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from hpuwatch.advise.catalogue import Catalogue
 from hpuwatch.advise.causes import described
 from hpuwatch.advise.document import (
     BucketsPart,
@@ -50,28 +51,37 @@ _PHASES = (PROMPT, DECODE, MULTIMODAL)
 _HUB = re.compile(r"models--([^/]+?)--([^/]+)")
 
 
-def build_report(states: Sequence[tuple[str, State]]) -> Report:
+def build_report(states: Sequence[tuple[str, State]], catalogue: Catalogue) -> Report:
     """Return the report over logs, given as file name and what is known of it.
 
     A state without a start gives no report.
     """
     return Report(
-        reports=[_of_file(file, state) for file, state in states if state.starts],
+        reports=[
+            _of_file(file, state, catalogue) for file, state in states if state.starts
+        ],
     )
 
 
-def _of_file(file: str, state: State) -> StartReport:
+def _of_file(file: str, state: State, catalogue: Catalogue) -> StartReport:
     *earlier, last = [
         _of_start(
-            SourcePart(file=file, start=number, broken_events=state.broken), start
+            SourcePart(
+                file=file,
+                start=state.past.starts + number + 1,
+                broken_events=state.broken,
+            ),
+            start,
+            findings_of(start, catalogue, state.starts[:number]),
         )
-        for number, start in enumerate(state.starts, start=state.past.starts + 1)
+        for number, start in enumerate(state.starts)
     ]
     return last.model_copy(update={"earlier": earlier})
 
 
-def _of_start(source: SourcePart, start: Start) -> StartReport:
-    findings = findings_of(start)
+def _of_start(
+    source: SourcePart, start: Start, findings: Sequence[Finding]
+) -> StartReport:
     proposal = propose(start)
     return StartReport(
         source=source,
@@ -96,9 +106,9 @@ def _headline(
     """Say what to do and why, from the proposal's finding, else from the gravest."""
     if not findings:
         return Headline(do="Change nothing.", why="Nothing was found.")
-    about = findings[0].seen
+    about = findings[0]
     if proposal is not None:
-        answered = [each.seen for each in findings if each.code == proposal.answers]
+        answered = [each for each in findings if each.name == proposal.answers]
         about = next(iter(answered), about)
     why = f"{about.title.removesuffix('.')}. {about.why}"
     if proposal is None:
@@ -260,15 +270,15 @@ def _faults(start: Start) -> list[FaultPart]:
 
 
 def _finding(file: str, finding: Finding) -> FindingPart:
-    seen = finding.seen
     return FindingPart(
         code=finding.code,
+        name=finding.name,
         severity=finding.severity,
-        title=seen.title,
-        why=seen.why,
-        cure=seen.cure,
-        numbers=_plain(seen.numbers),
-        evidence=[_evidence(file, line) for line in dict.fromkeys(seen.lines)],
+        title=finding.title,
+        why=finding.why,
+        cure=finding.cure,
+        numbers=_plain(finding.numbers),
+        evidence=[_evidence(file, line) for line in dict.fromkeys(finding.lines)],
     )
 
 

@@ -323,7 +323,7 @@ def _finding_lines(
     finding: FindingPart, width: int | None, *, told: bool
 ) -> Iterator[str]:
     """Print a finding; the one that the headline told keeps its lines only."""
-    yield f"  [{finding.severity}] {finding.code}: {finding.title}"
+    yield f"  [{finding.severity}] {finding.code} {finding.name}: {finding.title}"
     if not told:
         yield f"      {finding.why}"
         if finding.cure:
@@ -368,7 +368,11 @@ def _markdown(each: StartReport) -> str:
     lines += [f"- {line}" for line in _load_lines(each)]
     for finding in each.findings:
         title = _visible(finding.title)
-        lines += ["", f"### `{finding.code}` ({finding.severity}): {title}", ""]
+        lines += [
+            "",
+            f"### `{finding.code}` {finding.name} ({finding.severity}): {title}",
+            "",
+        ]
         lines.append(_visible(f"{finding.why} {finding.cure}".strip()))
         lines += _quoted(finding)
     return "\n".join(lines)

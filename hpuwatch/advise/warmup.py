@@ -10,7 +10,7 @@ from hpuwatch.advise.bucketing import (
     ranges_of,
     variable_of,
 )
-from hpuwatch.advise.finding import INFO, Sighting
+from hpuwatch.advise.finding import INFO, Case, Sighting
 from hpuwatch.gaudi.resolve import FILE_VARIABLE
 from hpuwatch.state.model import DECODE, PROMPT, Miss, Shape, Start
 from hpuwatch.state.serving import NOT_PREPARED
@@ -22,27 +22,15 @@ _Axis = tuple[str, int]
 """A phase and the place of a number in its buckets."""
 
 
-def skipped(start: Start) -> Sighting | None:
+def skipped(case: Case) -> Sighting | None:
     """Look for a warm-up that was switched off."""
-    known = start.warmup.skipped
-    if known is None:
-        return None
-    return Sighting(
-        title="Warm-up was skipped: every new shape compiles while a user waits",
-        why=(
-            "Graphs are captured as requests come, so the log can't tell whether the "
-            "graph reserve is too large or too small."
-        ),
-        cure=(
-            "Unset VLLM_SKIP_WARMUP for service (a recipe cache makes later starts "
-            "short), then look at the log again."
-        ),
-        lines=(known.line,),
-    )
+    known = case.start.warmup.skipped
+    return None if known is None else Sighting(lines=(known.line,))
 
 
-def above_kv(start: Start) -> Sighting | None:
+def above_kv(case: Case) -> Sighting | None:
     """Look for decode buckets with more blocks than the KV cache has."""
+    start = case.start
     blocks, listed = start.kv.blocks, start.buckets.get(DECODE)
     if blocks is None or listed is None or not listed.value.shapes:
         return None
@@ -54,70 +42,55 @@ def above_kv(start: Start) -> Sighting | None:
     above = [shape for shape in shapes if shape[-1] > blocks.value]
     if not above:
         return None
-    share = 100 * len(above) / len(shapes)
+    cure, words = _cure_above(ranges_of(start))
     return Sighting(
-        title=(
-            f"{len(above):,} of {len(shapes):,} decode buckets ({share:.0f} %) have more "
-            f"blocks than the KV cache's {blocks.value:,}"
-        ),
-        why=(
-            "Such shapes come only where requests share prefixes; they cost warm-up time "
-            "and graph memory."
-        ),
-        cure=_cure_above(ranges_of(start)),
+        cure=cure,
         numbers={
             "decode_buckets": len(shapes),
             "decode_buckets_above_kv": len(above),
+            "decode_buckets_above_kv_percent": round(100 * len(above) / len(shapes)),
             "kv_blocks": blocks.value,
             "largest_bucket_blocks": max(shape[-1] for shape in shapes),
         },
+        words=words,
         lines=(blocks.line, listed.line),
     )
 
 
-def _cure_above(ranges: Ranges) -> str:
+def _cure_above(ranges: Ranges) -> tuple[tuple[str, ...], dict[str, object]]:
     """Say how the largest decode buckets go, by what the server's strategy heeds."""
-    name = variable_of(DECODE, 2)
+    words: dict[str, object] = {
+        "variable": variable_of(DECODE, 2),
+        "acting": ranges.variable(DECODE, 2),
+        "flags": " or ".join(flags_of(DECODE, 2)),
+        "strategy": ranges.word,
+        "switch": ranges.switch,
+        "file": FILE_VARIABLE,
+    }
     if ranges.strategy == "file":
-        return f"Take them out of the bucket file ({FILE_VARIABLE}) if requests share little."
+        return ("cure_file",), words
     if ranges.strategy is None:
-        return (
-            f"If requests share little: under linear buckets lower {name}; under "
-            "exponential ones, which ignore it, lower --max-num-seqs or --max-model-len."
-        )
-    acting = ranges.variable(DECODE, 2)
-    if acting is not None:
-        return f"Lower {acting} if requests share little."
-    cure = (
-        f"If requests share little, lower {' or '.join(flags_of(DECODE, 2))}: the "
-        f"{ranges.word} strategy makes this range from them and ignores {name}."
-    )
-    if ranges.switch:
-        cure += f" Or set {ranges.switch}, which heeds {name}"
-        cure += (
-            f", or list the buckets in a file ({FILE_VARIABLE})."
-            if ranges.reads_file
-            else "."
-        )
-    return cure
+        return ("cure_unknown",), words
+    if words["acting"] is not None:
+        return ("cure",), words
+    if not ranges.switch:
+        return ("cure_flags",), words
+    switch = "cure_switch_or_file" if ranges.reads_file else "cure_switch"
+    return ("cure_flags", switch), words
 
 
-def misses(start: Start) -> Sighting | None:
+def misses(case: Case) -> Sighting | None:
     """Look for shapes of traffic that warm-up had not prepared."""
+    start = case.start
     seen = [miss for miss in start.misses if miss.count > 0]
     if not seen:
         return None
     ranges = [_against(start, phase, seen) for phase in _phases(seen)]
     expected = start.warmup.skipped is not None
-    why = "Each one compiled a graph while a user waited."
-    if expected:
-        why += " Warm-up was skipped, so this had to come."
+    cure, words = _cure(start, [axis for _, axes in ranges for axis in axes])
     return Sighting(
-        title=_title(seen),
-        why=f"{why} {' '.join(said for said, _ in ranges)}",
-        cure=""
-        if expected
-        else _cure(start, [axis for _, axes in ranges for axis in axes]),
+        why=("why", "why_skipped", "ranges") if expected else ("why", "ranges"),
+        cure=() if expected else cure,
         numbers={
             f"{phase}_{reason}": sum(
                 miss.count
@@ -125,6 +98,11 @@ def misses(start: Start) -> Sighting | None:
                 if (miss.phase, miss.reason) == (phase, reason)
             )
             for phase, reason in sorted({(miss.phase, miss.reason) for miss in seen})
+        },
+        words={
+            "shapes": _shapes(seen),
+            "ranges": " ".join(said for said, _ in ranges),
+            **words,
         },
         lines=tuple(miss.line for miss in seen[:_SHOWN]),
         severity=INFO if expected else None,
@@ -135,7 +113,7 @@ def _phases(seen: Sequence[Miss]) -> list[str]:
     return list(dict.fromkeys(miss.phase for miss in seen))
 
 
-def _title(seen: Sequence[Miss]) -> str:
+def _shapes(seen: Sequence[Miss]) -> str:
     parts = []
     for phase in _phases(seen):
         shapes = list(dict.fromkeys(m.shape for m in seen if m.phase == phase))
@@ -143,7 +121,7 @@ def _title(seen: Sequence[Miss]) -> str:
         more = f" and {len(shapes) - _SHOWN:,} more" if len(shapes) > _SHOWN else ""
         noun = "shape" if len(shapes) == 1 else "shapes"
         parts.append(f"{len(shapes):,} {phase} {noun} {shown}{more}")
-    return f"Traffic asked for shapes that warm-up had not prepared: {'; '.join(parts)}"
+    return "; ".join(parts)
 
 
 def _against(
@@ -197,33 +175,38 @@ def _is_listed(phase: str, shape: Shape, buckets: set[Shape]) -> bool:
     return shape in buckets
 
 
-def _cure(start: Start, axes: Sequence[_Axis]) -> str:
+def _cure(
+    start: Start, axes: Sequence[_Axis]
+) -> tuple[tuple[str, ...], dict[str, object]]:
     """Say how the ranges get wider, by what the server's strategy heeds."""
+    words: dict[str, object] = {"file": FILE_VARIABLE}
     if not axes:
-        return (
-            "Add the shapes to the buckets (a bucket file, or a finer step), or limit the "
-            "requests."
-        )
+        return ("cure_between",), words
     ranges = ranges_of(start)
     if ranges.strategy == "file":
-        return f"Add the shapes to the bucket file ({FILE_VARIABLE}), or limit the requests."
+        return ("cure_file",), words
     acting = _distinct(ranges.variable(*axis) for axis in axes)
-    vain = _distinct(variable_of(*axis) for axis in axes if not ranges.variable(*axis))
-    cure = f"Raise {' and '.join(acting)}, or limit the requests." if acting else ""
+    vain = [axis for axis in axes if not ranges.variable(*axis)]
+    words |= {
+        "acting": " and ".join(acting),
+        "vain": " and ".join(_distinct(variable_of(*axis) for axis in vain)),
+        "flags": " and ".join(
+            _distinct(flag for axis in vain for flag in flags_of(*axis))
+        ),
+        "strategy": ranges.word,
+        "ways": _ways(ranges, vain),
+    }
+    cure = ["cure"] if acting else []
     if ranges.strategy is None:
-        return (
-            f"{cure} The exponential strategy ignores most of these variables: it makes "
-            "its ranges from flags."
-        )
-    return f"{cure} {_without(ranges, axes, vain)}".strip() if vain else cure
+        cure.append("cure_unknown")
+    elif vain:
+        cure.append("cure_vain")
+    return tuple(cure), words
 
 
-def _without(ranges: Ranges, axes: Sequence[_Axis], vain: Sequence[str]) -> str:
+def _ways(ranges: Ranges, vain: Sequence[_Axis]) -> str:
     """Say what helps where the variables of the axes are ignored."""
-    flags = _distinct(
-        flag for axis in axes if not ranges.variable(*axis) for flag in flags_of(*axis)
-    )
-    names = " and ".join(vain)
+    names = " and ".join(_distinct(variable_of(*axis) for axis in vain))
     ways = []
     if ranges.switch:
         ways.append(f"set {ranges.switch} and raise {names}")
@@ -231,10 +214,7 @@ def _without(ranges: Ranges, axes: Sequence[_Axis], vain: Sequence[str]) -> str:
         ways.append(f"list the shapes in a bucket file ({FILE_VARIABLE})")
     ways.append("limit the requests")
     said = ", or ".join(ways)
-    return (
-        f"{said[0].upper()}{said[1:]}: the {ranges.word} strategy makes this range from "
-        f"{' and '.join(flags)} and ignores {names}."
-    )
+    return f"{said[0].upper()}{said[1:]}"
 
 
 def _distinct(names: Iterable[str | None]) -> list[str]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hpuwatch.advise.findings import KINDS
 from hpuwatch.advise.lint.kinds import LINT_KINDS
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.errors import UsageError
 from hpuwatch.gaudi.knobs import KNOBS, named
@@ -98,7 +98,7 @@ def _names(rules: tuple[Rule, ...]) -> list[str]:
         {
             *filter(None, named_by_rules),
             UNKNOWN_EXCEPTION,
-            *(kind.code for kind in KINDS),
+            *(n for kind in shipped_findings().kinds for n in (kind.code, kind.name)),
             *(kind.code for kind in LINT_KINDS),
             *KNOBS,
             *(metric.name for metric in METRICS),
@@ -160,10 +160,19 @@ def _fields(rule: Rule) -> list[str]:
 
 
 def _finding(name: str) -> Iterator[Meaning]:
-    for kind in KINDS:
-        if kind.code == name:
-            facts = {"severity": kind.severity, "what helps": kind.then}
-            yield Meaning(kind="finding", text=kind.when, facts=facts)
+    kind = shipped_findings().kind(name)
+    if kind is not None:
+        facts = {
+            "also called": kind.name if name.upper() == kind.code else kind.code,
+            "severity": kind.severity,
+            "what helps": kind.then,
+            "evidence needed": kind.evidence,
+            "formula": kind.formula,
+            "thresholds": dict(kind.limits),
+            "sources": list(kind.sources),
+            "example": kind.example,
+        }
+        yield Meaning(kind="finding", text=kind.when, facts=facts)
     for lint in LINT_KINDS:
         if lint.code == name:
             facts = {"severity": lint.severity}

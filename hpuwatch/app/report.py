@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hpuwatch.advise.document import Report
 from hpuwatch.advise.report import build_report
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.errors import InputError
 from hpuwatch.events import Event
@@ -63,7 +64,8 @@ def report_of(paths: Sequence[str], rules_folder: Path | None = None) -> Report:
         ConfigError: the rules can't be read.
     """
     rules = shipped_rules(rules_folder)
-    return build_report([(path, state_of(path, rules)) for path in paths])
+    states = [(path, state_of(path, rules)) for path in paths]
+    return build_report(states, shipped_findings())
 
 
 def state_of(path: str, rules: RuleSet) -> State:

@@ -17,13 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.door import Door
 from hpuwatch.app.reload import LiveRules
 from hpuwatch.clock import Clock
 from hpuwatch.errors import ResourceError
 from hpuwatch.life.machine import Fact
 from hpuwatch.life.phases import Phase
-from hpuwatch.loop.ending import last_exit_of
+from hpuwatch.loop.ending import Output, last_exit_of
 from hpuwatch.loop.watch import Watch
 from hpuwatch.runtime.announce import notify_systemd, say, write_termination_log
 from hpuwatch.runtime.echo import Echo
@@ -238,8 +239,8 @@ class Watcher:
             before,
             end,
             run=self._facts.run,
-            last_lines=self._watch.last_lines,
-            spool=self._readable_spool(),
+            output=Output(self._watch.last_lines, self._readable_spool()),
+            catalogue=shipped_findings(),
         )
         if others is not None:
             document = document.model_copy(update={"elsewhere": others.quotes()})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import NamedTuple
 
+from hpuwatch.advise.catalogue import Catalogue
 from hpuwatch.advise.causes import root_fault
 from hpuwatch.advise.ends import told
 from hpuwatch.advise.findings import findings_of
@@ -28,13 +30,25 @@ _WHILE = {
 }
 
 
+class Output(NamedTuple):
+    """What a server printed.
+
+    Attributes:
+        last_lines: the last lines that say something, masked.
+        spool: where all of it can be read, or None.
+    """
+
+    last_lines: tuple[str, ...]
+    spool: Path | None
+
+
 def last_exit_of(
     before: Snapshot,
     end: ExitRecord,
     *,
     run: str,
-    last_lines: tuple[str, ...],
-    spool: Path | None,
+    output: Output,
+    catalogue: Catalogue,
 ) -> LastExit:
     """Say how a server ended.
 
@@ -42,8 +56,8 @@ def last_exit_of(
         before: what was known before the process ended, all output read.
         end: how the process ended.
         run: the run's id.
-        last_lines: the last lines that say something, masked.
-        spool: where the whole output can be read, or None.
+        output: what it printed.
+        catalogue: the findings that tell what helps.
     """
     start = before.state.current
     fault = root_fault(start) if start and not end.asked else None
@@ -56,6 +70,7 @@ def last_exit_of(
         sentence += f" ({fault.at})"
     if start and fault:
         sentence += f": {told(start, fault)[:_LONGEST_CAUSE]}"
+    cure = _cure(start, catalogue) if start and fault else None
     return LastExit(
         name=before.name,
         run=run,
@@ -65,20 +80,24 @@ def last_exit_of(
         signal=end.signal,
         asked=end.asked,
         ended_at=end.ended_at,
-        lines=() if end.asked else last_lines,
-        next_step="" if end.asked else _next_step(start, end, phase, spool),
+        lines=() if end.asked else output.last_lines,
+        next_step="" if end.asked else _next_step(end, phase, output.spool, cure),
     )
 
 
+def _cure(start: Start, catalogue: Catalogue) -> str:
+    found = findings_of(start, catalogue)
+    return found[0].cure if found else ""
+
+
 def _next_step(
-    start: Start | None, end: ExitRecord, phase: Phase, spool: Path | None
+    end: ExitRecord, phase: Phase, spool: Path | None, cure: str | None
 ) -> str:
     read = f"hpuwatch suggest {spool}" if spool else "read the output above"
     if end.error:
         return "check the command's name and that it may be executed"
-    if start and root_fault(start):
-        cures = (finding.seen.cure for finding in findings_of(start))
-        return f"{next(cures, '')} The whole story: {read}".strip()
+    if cure is not None:
+        return f"{cure} The whole story: {read}".strip()
     if end.signal == signal.SIGKILL:
         return (
             "look into the kernel's log for the out-of-memory killer, and for a probe or "

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from hpuwatch.advise.findings import findings_of
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.life.phases import Phase
 from hpuwatch.parse.header import read
@@ -211,7 +212,7 @@ def test_memory_that_runs_out_in_a_hybrid_models_warm_up(shared: Path) -> None:
 
 
 def codes(log: str) -> set[str]:
-    return {finding.code for finding in findings_of(start_of(log))}
+    return {finding.name for finding in findings_of(start_of(log), shipped_findings())}
 
 
 STORM = (

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from hpuwatch.advise.report import build_report
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.report import report_of, state_of
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.errors import InputError
@@ -127,8 +128,8 @@ def test_an_idle_reserve_that_nobody_needs_is_information_not_advice(
     report = reported(shared, TRAFFIC)
     right = answers(shared, TRAFFIC)["answers"]["finding"]
     idle, lists = report["findings"]
-    assert (idle["code"], idle["severity"]) == ("reserve-idle", "info")
-    assert (lists["code"], lists["severity"]) == ("buckets-differ", "info")
+    assert (idle["name"], idle["severity"]) == ("reserve-idle", "info")
+    assert (lists["name"], lists["severity"]) == ("buckets-differ", "info")
     assert report["proposal"] is None
     used, reserve, free, peak = re.findall(r"\d+\.\d+", right)[:4]
     assert report["graphs"]["printed"]["prompt_used_bytes"] == f"{used} GiB"
@@ -141,14 +142,14 @@ def test_an_idle_reserve_that_nobody_needs_is_information_not_advice(
     assert any(f"{reserve} GiB reserved for HPUGraphs" in text for text in texts)
     assert any(f"{peak}%" in text for text in texts)
     # The profile run's own shape came before there was any traffic.
-    assert "bucket-miss" not in {each["code"] for each in report["findings"]}
+    assert "bucket-miss" not in {each["name"] for each in report["findings"]}
 
 
 def test_a_code_bug_in_warm_up_is_no_matter_of_memory(shared: Path) -> None:
     report = reported(shared, DIES)
     right = answers(shared, DIES)["answers"]["cause"]
     gravest = report["findings"][0]
-    assert (gravest["code"], gravest["severity"]) == ("warmup-failed", "error")
+    assert (gravest["name"], gravest["severity"]) == ("warmup-failed", "error")
     cause, _, bracket = right.partition(" (")
     assert cause in gravest["title"]
     assert "prompt bucket 1 of 48" in gravest["title"]
@@ -163,7 +164,7 @@ def test_a_skipped_warm_up_is_told_and_proves_nothing_of_the_reserve(
     shared: Path,
 ) -> None:
     report = reported(shared, FORK)
-    assert [each["code"] for each in report["findings"]] == ["warmup-skipped"]
+    assert [each["name"] for each in report["findings"]] == ["warmup-skipped"]
     assert report["proposal"] is None
     assert report["memory"]["ranks"] == 4
     assert report["memory"]["rank"] == 0
@@ -197,9 +198,11 @@ def test_two_real_lives_in_one_log_are_two_starts(shared: Path) -> None:
         )
         for name in (DIES, TRAFFIC)
     ]
-    (whole,) = build_report([("both", state_of_text("".join(texts)))]).reports
+    (whole,) = build_report(
+        [("both", state_of_text("".join(texts)))], shipped_findings()
+    ).reports
     (earlier,) = whole.earlier
-    assert earlier.findings[0].code == "warmup-failed"
+    assert earlier.findings[0].name == "warmup-failed"
     assert whole.source.start == 2
     assert whole.kv.blocks == 1189
     assert not whole.faults
@@ -263,5 +266,5 @@ def test_a_log_with_a_gap_or_without_its_head_is_not_called_good(
         log = tmp_path / "cut.log"
         log.write_bytes(cut)
         (only,) = report_of([str(log)]).reports
-        assert "log-incomplete" in {finding.code for finding in only.findings}
+        assert "log-incomplete" in {finding.name for finding in only.findings}
         assert "from the server's start" in only.headline.do

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from hpuwatch.advise.finding import Case
 from hpuwatch.advise.listed import differ
 from hpuwatch.gaudi.buckets import generate
 from hpuwatch.gaudi.model import Bucket
@@ -183,7 +184,7 @@ def test_a_list_that_is_cut_or_holds_another_shape_is_none() -> None:
 def test_lists_as_the_rules_give_them_are_no_difference() -> None:
     lists = {phase: made(start(), phase) for phase in (PROMPT, DECODE)}
     assert differences(start(lists=lists)) == ()
-    assert differ(start(lists=lists)) is None
+    assert differ(Case(start(lists=lists))) is None
 
 
 def test_a_list_of_other_rules_is_a_finding_that_names_them() -> None:
@@ -194,10 +195,10 @@ def test_a_list_of_other_rules_is_a_finding_that_names_them() -> None:
     assert found.listed.value.count == found.predicted == len(older)
     assert found.added == found.removed > 0
     assert found.like == ("gaudi-plugin-0.14",)
-    seen = differ(start(server, {PROMPT: older}))
+    seen = differ(Case(start(server, {PROMPT: older})))
     assert seen is not None
     assert seen.numbers["prompt_buckets_only_in_log"] == found.added
-    assert "rules of gaudi-plugin-0.14 give exactly" in seen.why
+    assert "rules of gaudi-plugin-0.14 give exactly" in str(seen.words["said"])
 
 
 def test_a_cut_list_is_compared_by_its_length() -> None:

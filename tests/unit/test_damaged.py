@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hpuwatch.advise.report import build_report
 from hpuwatch.advise.text import render_text
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.loop.watch import Watch
 from hpuwatch.metrics.collector import exposition
 from hpuwatch.parse.parser import Parser
@@ -100,7 +101,7 @@ def read_in_full(text: str) -> State:
     events = [e for line in lines.feed(data) for e in parser.feed(line)]
     events += [e for line in lines.close() for e in parser.feed(line)]
     state = fold(State(), events + parser.close())
-    report = build_report([("s.log", state)])
+    report = build_report([("s.log", state)], shipped_findings())
     render_text(report)
     report.model_dump_json()
     watch = Watch("x", rules(), FakeClock(1e9), unwrap=True)

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner, Result
 
-from hpuwatch.advise.findings import CODES
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.explain import explain
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.cli.main import build
@@ -40,7 +40,7 @@ def kinds(name: str) -> list[str]:
     [
         ("event", sorted({rule.event for rule in shipped_rules().rules})[::7]),
         ("fault", sorted(FAULT_CLASSES)[::5]),
-        ("finding", CODES[::5]),
+        ("finding", [kind.code for kind in shipped_findings().kinds][::5]),
         ("knob", sorted(KNOBS)[::20]),
         ("metric", sorted(BY_NAME)[::7]),
         ("phase", [phase.value for phase in Phase][::4]),

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from hpuwatch.advise.causes import CAUSES, UNKNOWN
 from hpuwatch.advise.finding import SEVERITIES, Finding
-from hpuwatch.advise.findings import CODES, documentation, findings_of
+from hpuwatch.advise.findings import ALL_GOOD, CHECKS, findings_of
 from hpuwatch.advise.proposal import propose
 from hpuwatch.advise.report import build_report
 from hpuwatch.advise.text import render_text
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.testing.logs import start_of_text, state_of_text
 
@@ -62,14 +63,16 @@ def dies(exception: str) -> str:
 
 
 def found(text: str) -> dict[str, Finding]:
-    return {each.code: each for each in findings_of(start_of_text(text))}
+    return {
+        each.name: each for each in findings_of(start_of_text(text), shipped_findings())
+    }
 
 
 def test_a_server_that_is_ready_and_has_no_fault_says_so() -> None:
     text = ENGINE + WEIGHTS + sized() + WARM.format(used=6.5) + READY
     (only,) = found(text).values()
-    assert only.code == "all-good"
-    assert "nothing to say" in only.seen.title
+    assert only.name == "all-good"
+    assert "nothing to say" in only.title
 
 
 WHOLE = (ENGINE, WEIGHTS, sized(), WARM.format(used=6.5), READY)
@@ -85,9 +88,9 @@ WHOLE = (ENGINE, WEIGHTS, sized(), WARM.format(used=6.5), READY)
 def test_a_log_with_a_gap_is_no_good_log(gone: int, lacks: str) -> None:
     text = "".join(part for place, part in enumerate(WHOLE) if place != gone)
     (only,) = found(text).values()
-    assert (only.code, only.severity) == ("log-incomplete", "warning")
-    assert only.seen.title == f"The log is not whole: it lacks {lacks}"
-    assert "--tail" in only.seen.cure
+    assert (only.name, only.severity) == ("log-incomplete", "warning")
+    assert only.title == f"The log is not whole: it lacks {lacks}"
+    assert "--tail" in only.cure
 
 
 def test_without_its_blocks_a_log_is_not_whole() -> None:
@@ -144,7 +147,7 @@ def test_nothing_usable_is_told_and_nothing_is_proposed(tail: str) -> None:
     text += WARM.format(used=0.5) + tail
     assert propose(start_of_text(text)) is None
     if tail == READY:
-        seen = found(text)["kv-none"].seen
+        seen = found(text)["kv-none"]
         assert seen.title.startswith("The log prints 0 B of usable memory")
 
 
@@ -154,7 +157,7 @@ def test_no_block_is_no_kv_cache(blocks: int) -> None:
         ENGINE + WEIGHTS + sized(blocks=blocks) + LISTS + WARM.format(used=6.5) + READY
     )
     findings = found(text)
-    assert f"prints {blocks} KV blocks" in findings["kv-none"].seen.title
+    assert f"prints {blocks} KV blocks" in findings["kv-none"].title
     assert "buckets-above-kv" not in findings
 
 
@@ -168,7 +171,7 @@ def test_no_figures_can_break_the_report(
 ) -> None:
     text = ENGINE + WEIGHTS + split(free, usable, reserve, kv, blocks) + LISTS
     text += WARM.format(used=6.5) + (dies(OOM) if dead else READY)
-    report = build_report([("s.log", state_of_text(text))])
+    report = build_report([("s.log", state_of_text(text))], shipped_findings())
     assert render_text(report)
 
 
@@ -183,24 +186,24 @@ def test_no_figures_can_break_the_report(
     ],
 )
 def test_memory_that_runs_out_is_told_by_its_phase(before: str, code: str) -> None:
-    findings = list(findings_of(start_of_text(before + dies(OOM))))
-    assert findings[0].code == code
+    findings = list(findings_of(start_of_text(before + dies(OOM)), shipped_findings()))
+    assert findings[0].name == code
     assert findings[0].severity == "error"
-    assert findings[0].seen.numbers["wanted_bytes"] == 2 * 1024**3
+    assert findings[0].numbers["wanted_bytes"] == 2 * 1024**3
     last = (before + dies(OOM)).count("\n")
-    assert [line.number for line in findings[0].seen.lines] == [last]
+    assert [line.number for line in findings[0].lines] == [last]
 
 
 def test_a_kv_cache_that_doesnt_fit_after_all_is_no_matter_of_the_profile_run() -> None:
-    profiled = found(ENGINE + WEIGHTS + WRAPPED + dies(OOM))["sizing-oom"].seen
+    profiled = found(ENGINE + WEIGHTS + WRAPPED + dies(OOM))["sizing-oom"]
     assert "profile run" in profiled.title
     allocated = found(ENGINE + WEIGHTS + WRAPPED + sized() + dies(OOM))["sizing-oom"]
-    assert "KV cache allocation" in allocated.seen.title
-    assert "hl-smi" in allocated.seen.cure
+    assert "KV cache allocation" in allocated.title
+    assert "hl-smi" in allocated.cure
 
 
 def test_weights_that_dont_fit_are_no_matter_of_the_reserve() -> None:
-    seen = found(ENGINE + dies(OOM))["weights-oom"].seen
+    seen = found(ENGINE + dies(OOM))["weights-oom"]
     assert "reserve can't help" in seen.why
     assert "--tensor-parallel-size" in seen.cure
 
@@ -213,7 +216,7 @@ def test_a_code_bug_in_warm_up_is_named_and_is_no_memory() -> None:
         "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root "
         "cause above. Failed core proc(s): {}\n"
     )
-    seen = found(text)["warmup-failed"].seen
+    seen = found(text)["warmup-failed"]
     assert "KeyError: 0 in attend" in seen.title
     assert "prompt bucket 3 of 48" in seen.title
     assert seen.why == "This is a code bug, not memory."
@@ -256,7 +259,7 @@ def test_other_ends(before: str, exception: str, code: str) -> None:
 
 
 def test_an_exception_that_nobody_knows_is_told_as_such() -> None:
-    seen = found(ENGINE + READY + dies("WeirdError: what is this"))["server-died"].seen
+    seen = found(ENGINE + READY + dies("WeirdError: what is this"))["server-died"]
     assert "doesn't know" in seen.why
 
 
@@ -264,10 +267,10 @@ def test_an_idle_reserve_without_load_is_not_proven() -> None:
     text = ENGINE + WEIGHTS + sized() + WARM.format(used=0.5) + READY
     finding = found(text)["reserve-idle"]
     assert finding.severity == "warning"
-    assert "not proven under load" in finding.seen.why
-    assert finding.seen.numbers["idle_bytes"] == pytest.approx(6.7 * 1024**3)
-    assert finding.seen.numbers["idle_kv_blocks"] == 428
-    assert [line.number for line in finding.seen.lines] == [3, 4, 5]
+    assert "not proven under load" in finding.why
+    assert finding.numbers["idle_bytes"] == pytest.approx(6.7 * 1024**3)
+    assert finding.numbers["idle_kv_blocks"] == 428
+    assert [line.number for line in finding.lines] == [3, 4, 5]
 
 
 def stats(use: float, waiting: int = 0) -> str:
@@ -282,8 +285,8 @@ def test_an_idle_reserve_that_nobody_needs_is_information() -> None:
     text = ENGINE + WEIGHTS + sized() + WARM.format(used=0.5) + READY
     finding = found(text + stats(40.0) * 4)["reserve-idle"]
     assert finding.severity == "info"
-    assert finding.seen.cure.startswith("Change nothing")
-    assert finding.seen.numbers["kv_use_peak_percent"] == 40.0
+    assert finding.cure.startswith("Change nothing")
+    assert finding.numbers["kv_use_peak_percent"] == 40.0
     assert "kv-tight" not in found(text + stats(40.0) * 4)
 
 
@@ -291,12 +294,12 @@ def test_a_full_kv_cache_beside_an_idle_reserve_asks_for_it() -> None:
     text = ENGINE + WEIGHTS + sized() + WARM.format(used=0.5) + READY
     findings = found(text + stats(95.0, waiting=3) * 4)
     assert findings["reserve-idle"].severity == "warning"
-    assert "95.0 %" in findings["kv-tight"].seen.title
+    assert "95.0 %" in findings["kv-tight"].title
 
 
 def test_waiting_beside_an_empty_cache_points_elsewhere() -> None:
     text = ENGINE + WEIGHTS + sized() + WARM.format(used=6.9) + READY
-    seen = found(text + stats(30.0, waiting=3) * 8)["kv-tight"].seen
+    seen = found(text + stats(30.0, waiting=3) * 8)["kv-tight"]
     assert "--max-num-seqs" in seen.cure
 
 
@@ -304,14 +307,14 @@ def test_graphs_larger_than_the_reserve() -> None:
     text = ENGINE + WEIGHTS + sized() + WARM.format(used=9.0) + READY
     finding = found(text)["reserve-short"]
     assert finding.severity == "warning"
-    assert finding.seen.numbers["short_bytes"] == pytest.approx(1.8 * 1024**3)
-    assert "as proposed" in finding.seen.cure
+    assert finding.numbers["short_bytes"] == pytest.approx(1.8 * 1024**3)
+    assert "as proposed" in finding.cure
 
 
 def test_graphs_larger_than_all_that_is_usable_get_no_promise_of_a_proposal() -> None:
     text = ENGINE + WEIGHTS + sized() + WARM.format(used=200.0) + READY
     assert propose(start_of_text(text)) is None
-    cure = found(text)["reserve-short"].seen.cure
+    cure = found(text)["reserve-short"].cure
     assert "as proposed" not in cure
     assert "fewer buckets" in cure
 
@@ -323,7 +326,7 @@ def test_a_graph_budget_that_ran_out() -> None:
         + f"{AT} Graph/Decode captured:48 (100.0%) used_mem:161.9 MiB buckets:[(4, 128)]\n"
         + READY
     )
-    seen = found(text)["graphs-incomplete"].seen
+    seen = found(text)["graphs-incomplete"]
     assert "62.5 % of the prompt graphs" in seen.title
     assert "VLLM_GRAPH_PROMPT_RATIO" in seen.cure
 
@@ -336,7 +339,7 @@ def test_a_card_that_warm_up_all_but_filled() -> None:
         + f"{AT} [Warmup][Decode][8/8] batch_size:4 query_len:1 num_blocks:16 "
         "free_mem:1.476 GiB\n" + WARM.format(used=1) + READY
     )
-    assert "1.476 GiB" in found(text)["memory-thin"].seen.title
+    assert "1.476 GiB" in found(text)["memory-thin"].title
 
 
 def buckets(phase: str, listed: str) -> str:
@@ -381,7 +384,7 @@ LISTS = buckets("prompt", "(1, 128, 0), (1, 4096, 0), (1, 4096, 32)") + buckets(
     ],
 )
 def test_a_missed_shape_names_the_range_that_it_misses(missed: str, said: str) -> None:
-    seen = found(ENGINE + LISTS + READY + missed)["bucket-miss"].seen
+    seen = found(ENGINE + LISTS + READY + missed)["bucket-miss"]
     assert said in seen.why
     assert seen.lines[0].number == 5
 
@@ -393,10 +396,10 @@ def test_a_missed_range_names_the_variable_and_what_ignores_it() -> None:
     )
     missed = READY + not_warmed("decode", 64, 1, 5120)
     linear = found(ENGINE + features.format("lin") + LISTS + missed)["bucket-miss"]
-    assert "VLLM_DECODE_BLOCK_BUCKET_MAX" in linear.seen.cure
-    assert "ignores" not in linear.seen.cure
+    assert "VLLM_DECODE_BLOCK_BUCKET_MAX" in linear.cure
+    assert "ignores" not in linear.cure
     exponential = found(ENGINE + features.format("exp") + LISTS + missed)["bucket-miss"]
-    assert "ignores" in exponential.seen.cure
+    assert "ignores" in exponential.cure
 
 
 def test_misses_without_warm_up_are_what_had_to_come() -> None:
@@ -408,12 +411,12 @@ def test_misses_without_warm_up_are_what_had_to_come() -> None:
 
 def test_decode_buckets_beyond_the_kv_cache() -> None:
     text = ENGINE + WEIGHTS + sized(blocks=500) + LISTS
-    seen = found(text)["buckets-above-kv"].seen
+    seen = found(text)["buckets-above-kv"]
     assert "1 of 3 decode buckets" in seen.title
 
 
 def test_a_log_that_ends_too_early() -> None:
-    seen = found(ENGINE + WEIGHTS + sized() + BAR)["not-ready"].seen
+    seen = found(ENGINE + WEIGHTS + sized() + BAR)["not-ready"]
     assert "in warm-up (prompt 2 of 48)" in seen.title
 
 
@@ -451,18 +454,22 @@ def test_findings_come_gravest_first_and_have_documented_codes() -> None:
         + not_warmed("decode", 64, 1, 5120)
         + dies("TypeError: x")
     )
-    findings = findings_of(start_of_text(text))
+    findings = findings_of(start_of_text(text), shipped_findings())
     order = [SEVERITIES.index(each.severity) for each in findings]
     assert order == sorted(order, reverse=True)
-    assert {each.code for each in findings} <= set(CODES)
-    assert len(set(CODES)) == len(CODES)
+    kinds = {kind.code: kind.name for kind in shipped_findings().kinds}
+    assert all(kinds[each.code] == each.name for each in findings)
 
 
-def test_the_documentation_has_the_table_and_nothing_else_twice(checkout: Path) -> None:
+def test_every_kind_has_its_check_and_every_check_its_kind() -> None:
+    assert {kind.name for kind in shipped_findings().kinds} == {*CHECKS, ALL_GOOD}
+
+
+def test_the_documentation_has_the_tables_and_no_kind_twice(checkout: Path) -> None:
     page = (checkout / "docs/findings.md").read_text(encoding="utf-8")
-    assert documentation() in page
-    for code in CODES:
-        assert page.count(f"| `{code}` |") == 1
+    assert shipped_findings().documentation() in page
+    for kind in shipped_findings().kinds:
+        assert page.count(f"| `{kind.code}` | `{kind.name}` |") == 1
 
 
 def test_every_fault_class_of_the_rules_has_a_cause(checkout: Path) -> None:
@@ -481,11 +488,11 @@ FROM_FILE = "INFO 01-02 03:04:05 [runtime.py:32]     VLLM_BUCKETING_FROM_FILE: /
 def test_a_cure_never_names_a_variable_that_the_strategy_ignores(strategy: str) -> None:
     text = ENGINE + FEATURE.format(strategy) + WEIGHTS + sized(blocks=500) + LISTS
     findings = found(text + READY + not_warmed("decode", 64, 1, 5120))
-    above = findings["buckets-above-kv"].seen.cure
+    above = findings["buckets-above-kv"].cure
     assert "lower --max-num-seqs or --max-model-len" in above
     assert "Lower VLLM_DECODE_BLOCK_BUCKET_MAX" not in above
     assert "VLLM_BUCKETING_STRATEGY=lin" in above
-    missed = findings["bucket-miss"].seen.cure
+    missed = findings["bucket-miss"].cure
     assert not missed.startswith("Raise VLLM_DECODE")
     assert missed.startswith(
         "Set VLLM_BUCKETING_STRATEGY=lin and raise VLLM_DECODE_BLOCK"
@@ -497,10 +504,10 @@ def test_a_cure_never_names_a_variable_that_the_strategy_ignores(strategy: str) 
 def test_a_cure_names_the_variable_that_the_strategy_heeds(strategy: str) -> None:
     text = ENGINE + FEATURE.format(strategy) + WEIGHTS + sized(blocks=500) + LISTS
     findings = found(text + READY + not_warmed("decode", 64, 1, 5120))
-    assert findings["buckets-above-kv"].seen.cure == (
+    assert findings["buckets-above-kv"].cure == (
         "Lower VLLM_DECODE_BLOCK_BUCKET_MAX if requests share little."
     )
-    assert findings["bucket-miss"].seen.cure == (
+    assert findings["bucket-miss"].cure == (
         "Raise VLLM_DECODE_BLOCK_BUCKET_MAX, or limit the requests."
     )
 
@@ -511,15 +518,15 @@ def test_the_strategy_is_read_off_the_ranges_where_nothing_else_tells() -> None:
         "block:[1, 64, 1024, 11]\n"
     )
     text = ENGINE + ranges + WEIGHTS + sized(blocks=500) + LISTS
-    assert "exponential strategy" in found(text)["buckets-above-kv"].seen.cure
+    assert "exponential strategy" in found(text)["buckets-above-kv"].cure
 
 
 def test_a_bucket_file_is_the_cure_of_what_it_lists() -> None:
     text = ENGINE + FROM_FILE + WEIGHTS + sized(blocks=500) + LISTS + READY
     findings = found(text + not_warmed("decode", 64, 1, 5120))
     for code in ("buckets-above-kv", "bucket-miss"):
-        assert "bucket file" in findings[code].seen.cure
-        assert "_BUCKET_MAX" not in findings[code].seen.cure
+        assert "bucket file" in findings[code].cure
+        assert "_BUCKET_MAX" not in findings[code].cure
 
 
 def test_an_older_release_gets_its_own_spelling() -> None:
@@ -529,7 +536,7 @@ def test_an_older_release_gets_its_own_spelling() -> None:
         "warmed-up!\n"
     )
     cure = found(FORK + "max_seq_len=8192\n" + lists + READY + missed)["bucket-miss"]
-    assert "Raise VLLM_PROMPT_SEQ_BUCKET_MAX," in cure.seen.cure
+    assert "Raise VLLM_PROMPT_SEQ_BUCKET_MAX," in cure.cure
 
 
 def short_of_kv(ratio: float, needed: float, *, usable: float = 72.0) -> str:
@@ -555,7 +562,7 @@ def short_of_kv(ratio: float, needed: float, *, usable: float = 72.0) -> str:
 
 def test_a_reserve_that_took_the_kv_cache_is_named_before_the_length() -> None:
     start = start_of_text(short_of_kv(0.9, 16.0))
-    seen = found(short_of_kv(0.9, 16.0))["kv-short"].seen
+    seen = found(short_of_kv(0.9, 16.0))["kv-short"]
     assert "one request of 131,072 tokens (--max-model-len) needs 16 GiB" in seen.title
     assert "takes 64.8 GiB of the 72 GiB usable" in seen.title
     assert "ValueError" not in seen.title
@@ -573,7 +580,7 @@ def test_the_length_is_proposed_where_a_smaller_reserve_is_not_enough() -> None:
     assert proposal is not None
     assert proposal.env == {}
     assert proposal.flags[0] == "--max-model-len"
-    assert "reserve" not in found(short_of_kv(0.2, 70.0))["kv-short"].seen.title
+    assert "reserve" not in found(short_of_kv(0.2, 70.0))["kv-short"].title
 
 
 def test_an_unusual_reserve_is_lowered_though_the_length_must_shrink_too() -> None:
@@ -583,7 +590,7 @@ def test_an_unusual_reserve_is_lowered_though_the_length_must_shrink_too() -> No
     length = int(proposal.flags[1])
     assert length % 128 == 0
     assert length * 70 / 131072 <= 0.9 * 72
-    cure = found(short_of_kv(0.6, 70.0))["kv-short"].seen.cure
+    cure = found(short_of_kv(0.6, 70.0))["kv-short"].cure
     assert f"0.10 first, and set --max-model-len {length}" in cure
 
 
@@ -598,7 +605,7 @@ def test_a_reserve_of_one_or_more_gets_its_own_sentence() -> None:
     split = SPLIT.splitlines(keepends=True)[0].format(reserve=86.4, kv=-14.42)
     text = ENGINE + WEIGHTS + split.replace("MEM=0.1)", "MEM=1.2)")
     text += dies("ValueError: No available memory for the cache blocks.")
-    seen = found(text)["kv-none"].seen
+    seen = found(text)["kv-none"]
     assert "VLLM_GRAPH_RESERVED_MEM must be below 1" in seen.why
     assert "nothing is left for the KV cache" in seen.title
     assert propose(start_of_text(text)) is not None
@@ -629,7 +636,7 @@ FLAG = "INFO 01-02 03:04:05 [runtime.py:32]     VLLM_DECODE_BS_BUCKET_MAX: many\
 )
 def test_a_bad_value_is_told_by_its_variable(exception: str, cure: str) -> None:
     text = ENGINE + FLAG + WEIGHTS + dies(exception)
-    assert found(text)["start-failed"].seen.cure == cure
+    assert found(text)["start-failed"].cure == cure
 
 
 def test_graphs_are_summed_in_one_way_only() -> None:
@@ -638,7 +645,7 @@ def test_graphs_are_summed_in_one_way_only() -> None:
         f"{AT} Graph/Decode captured:46 used_mem:410 MiB\n"
     )
     text = ENGINE + WEIGHTS + sized() + phases + WARM.format(used=1.094) + READY
-    assert "Graphs took 1.094 GiB" in found(text)["reserve-idle"].seen.why
+    assert "Graphs took 1.094 GiB" in found(text)["reserve-idle"].why
 
 
 @pytest.mark.parametrize(
@@ -651,8 +658,8 @@ def test_graphs_are_summed_in_one_way_only() -> None:
 def test_waiting_is_told_by_lines_that_are_named(lines: int, said: str) -> None:
     text = ENGINE + WEIGHTS + sized() + WARM.format(used=0.5) + READY
     why = found(text + stats(40.0) * 4 + stats(40.0, waiting=2) * lines)
-    assert said in why["reserve-idle"].seen.why
-    assert "no preemptions reported" in why["reserve-idle"].seen.why
+    assert said in why["reserve-idle"].why
+    assert "no preemptions reported" in why["reserve-idle"].why
 
 
 def test_a_card_with_the_memory_of_another_is_noted() -> None:
@@ -661,6 +668,6 @@ def test_a_card_with_the_memory_of_another_is_noted() -> None:
         f"{AT} Loading model weights took in total 15 GiB of device memory "
         "(15.05 GiB/{} GiB used) and 1 GiB of host memory (5 GiB/10 GiB used)\n"
     )
-    seen = found(ENGINE + card + took.format(94.62) + READY)["card-mismatch"].seen
+    seen = found(ENGINE + card + took.format(94.62) + READY)["card-mismatch"]
     assert "94.62 GiB are the memory of a gaudi2" in seen.title
     assert "card-mismatch" not in found(ENGINE + card + took.format(126.5) + READY)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hpuwatch.advise.document import Report
 from hpuwatch.advise.report import build_report
 from hpuwatch.advise.text import render_text
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.events import Event, Speaker, Value
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
@@ -133,7 +134,7 @@ def test_an_event_that_breaks_the_reduction_costs_itself_only(
     state = outlasted(State(), events)
     without = fold(State(), [each for each in events if each.kind != "preemption"])
     assert state == replace(without, broken=1)
-    (report,) = build_report([("s.log", state)]).reports
+    (report,) = build_report([("s.log", state)], shipped_findings()).reports
     assert report.source.broken_events == 1
     assert "1 event of this log could not" in render_text(Report(reports=[report]))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpuwatch.advise.report import build_report
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.otherlogs import with_other_logs
 from hpuwatch.runtime import elsewhere
 from hpuwatch.runtime.device_logs import device_errors, device_log_folder
@@ -214,7 +215,9 @@ def ended_run(root: Path) -> Instance:
 
 
 def evidence(log: Path) -> list[tuple[str, int, str]]:
-    report = build_report([(str(log), state_of_text(OUT_OF_MEMORY))])
+    report = build_report(
+        [(str(log), state_of_text(OUT_OF_MEMORY))], shipped_findings()
+    )
     told = with_other_logs(report, FakeClock()).reports[0].findings[0].evidence
     return [(each.file, each.line, each.text) for each in told if not each.line]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hpuwatch.advise.report import build_report
 from hpuwatch.advise.text import render_markdown, render_text
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.parse.clean import clean
 from hpuwatch.parse.parser import Parser
@@ -101,7 +102,7 @@ def log(hostile: str) -> str:
 @pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
 def test_reports_and_events_are_clean(hostile: str) -> None:
     text = log(hostile)
-    report = build_report([("s.log", state_of_text(text))])
+    report = build_report([("s.log", state_of_text(text))], shipped_findings())
     assert "WeirdError: what is this" in render_text(report)
     for rendered in (render_text(report), render_markdown(report)):
         assert harmless(rendered)

@@ -6,6 +6,7 @@ import pytest
 
 from hpuwatch.advise.report import build_report
 from hpuwatch.advise.text import render_text
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.events import Event
 from hpuwatch.life.machine import Fact
 from hpuwatch.life.phases import Phase
@@ -76,7 +77,7 @@ def test_the_newest_starts_are_kept_and_the_rest_is_counted() -> None:
 
 def test_what_is_no_longer_kept_is_said() -> None:
     state = fold(State(), [e for _ in range(LIVES) for e in events_of_life("m")])
-    report = build_report([("s.log", state)])
+    report = build_report([("s.log", state)], shipped_findings())
     (last,) = report.reports
     assert last.source.start == LIVES
     assert last.earlier[0].source.start == 7

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hpuwatch.advise.report import build_report
 from hpuwatch.advise.share import masked, site_masked
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.life.phases import Phase
 from hpuwatch.loop.watch import Watch
@@ -105,7 +106,7 @@ def told_of(texts: list[str]) -> Told:
     for event in events:
         state = reduce(state, event)
     snapshot = Snapshot("x", Phase.READY, state)
-    report = build_report([("log", state)])
+    report = build_report([("log", state)], shipped_findings())
     return Told(
         (
             repr(events),

@@ -15,6 +15,7 @@ from hpuwatch.advise.document import Report
 from hpuwatch.advise.report import build_report, model_name
 from hpuwatch.advise.share import masked, without_site
 from hpuwatch.advise.text import SIMULATED, render_env, render_markdown, render_text
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.testing.logs import state_of_text
 from hpuwatch.units import GIB, format_bytes
 
@@ -34,7 +35,9 @@ def golden(checkout: Path, name: str) -> str:
 
 
 def report(*logs: tuple[str, str]) -> Report:
-    return build_report([(file, state_of_text(text)) for file, text in logs])
+    return build_report(
+        [(file, state_of_text(text)) for file, text in logs], shipped_findings()
+    )
 
 
 def document(of: Report) -> dict[str, Any]:
@@ -71,7 +74,7 @@ def test_the_public_sample(checkout: Path) -> None:
     assert only["warmup"]["finished"]
     assert only["server"]["card"] == "gaudi2"
     (idle,) = only["findings"]
-    assert idle["code"] == "reserve-idle"
+    assert idle["name"] == "reserve-idle"
     assert round(idle["numbers"]["idle_bytes"] / GIB, 1) == 7.0
     assert idle["numbers"]["idle_kv_blocks"] == 450
     assert round(idle["numbers"]["idle_kv_blocks_percent"]) == 11
@@ -104,7 +107,7 @@ def test_a_loaded_server_on_two_cards(checkout: Path) -> None:
         "generation_tokens_per_second_peak": 1200.0,
         "shown": True,
     }
-    codes = [each["code"] for each in only["findings"]]
+    codes = [each["name"] for each in only["findings"]]
     # The sample's lists were cut by hand, and no configuration makes them.
     assert codes == ["reserve-idle", "kv-tight", "bucket-miss", "buckets-differ"]
     assert only["proposal"]["expected"]["kv_blocks_won"] > 0
@@ -113,7 +116,7 @@ def test_a_loaded_server_on_two_cards(checkout: Path) -> None:
 
 def test_a_warm_up_that_died_of_memory(checkout: Path) -> None:
     only = document(report(("s.log", golden(checkout, DEAD))))
-    assert only["findings"][0]["code"] == "warmup-oom"
+    assert only["findings"][0]["name"] == "warmup-oom"
     root = next(each for each in only["faults"] if each["root"])
     assert root["class"] == "device_oom_devmem"
     assert root["phase"] == "warming"
@@ -138,7 +141,7 @@ def test_the_last_start_is_the_subject_and_the_earlier_ones_are_kept(
     assert only["source"] == {"file": "s.log", "start": 2, "broken_events": 0}
     (earlier,) = only["earlier"]
     assert earlier["source"]["start"] == 1
-    assert earlier["findings"][0]["code"] == "warmup-oom"
+    assert earlier["findings"][0]["name"] == "warmup-oom"
     assert "earlier start 1 in this log ended failed: The server died" in (
         render_text(made)
     )
@@ -270,7 +273,7 @@ def test_a_long_line_is_cut_for_people_and_whole_for_scripts() -> None:
         "(_PAD_BLOCK_ID=0, _PAD_SLOT_ID=-1)\n"
     )
     made = report(("s.log", log("VLLM_X", "1", lines=lines)))
-    (finding,) = (f for f in made.reports[0].findings if f.code == "buckets-above-kv")
+    (finding,) = (f for f in made.reports[0].findings if f.name == "buckets-above-kv")
     whole = next(line.text for line in finding.evidence if "Generated" in line.text)
     assert f"[{listed}]" in whole
     for text in (render_text(made), render_markdown(made)):

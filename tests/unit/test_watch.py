@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.life.machine import Fact
 from hpuwatch.life.phases import Phase
-from hpuwatch.loop.ending import last_exit_of
+from hpuwatch.loop.ending import Output, last_exit_of
 from hpuwatch.loop.reason import PHASE_WORDS, reason_of
 from hpuwatch.loop.watch import Watch
 from hpuwatch.parse.rules import RuleSet
@@ -203,7 +204,13 @@ def ending(
 ) -> LastExit:
     watch.close()
     before: Snapshot = watch.snapshot()
-    return last_exit_of(before, end, run="r", last_lines=watch.last_lines, spool=spool)
+    return last_exit_of(
+        before,
+        end,
+        run="r",
+        output=Output(watch.last_lines, spool),
+        catalogue=shipped_findings(),
+    )
 
 
 def test_last_words_on_memory_that_ran_out_in_warm_up() -> None:
