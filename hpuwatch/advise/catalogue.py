@@ -55,7 +55,11 @@ class Kind(BaseModel):
 
     def told(self, seen: Sighting) -> Finding:
         """Put a sighting into words."""
-        values = {**seen.numbers, **seen.words}
+        values = {
+            **{name: each.value for name, each in seen.figures.items()},
+            **seen.numbers,
+            **seen.words,
+        }
         title, why, cure = (
             " ".join(
                 filter(
@@ -73,6 +77,7 @@ class Kind(BaseModel):
             cure=cure,
             numbers=seen.numbers,
             lines=seen.lines,
+            figures=seen.figures,
         )
 
 

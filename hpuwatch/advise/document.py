@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hpuwatch.gaudi.estimate import Origin
 from hpuwatch.gaudi.severity import Severity
 
 
@@ -149,6 +150,15 @@ class FaultPart(_Document):
     root: bool = True
 
 
+class FigurePart(_Document):
+    """A figure that no line prints: the best guess, between what, and how it is known."""
+
+    value: float
+    low: float
+    high: float
+    origin: Origin
+
+
 class FindingPart(_Document):
     """A finding; code and name are documented in docs/findings.md."""
 
@@ -158,7 +168,9 @@ class FindingPart(_Document):
     title: str
     why: str
     cure: str = ""
+    confidence: Origin = "measured"
     numbers: dict[str, float | int | str] = Field(default_factory=dict)
+    figures: dict[str, FigurePart] = Field(default_factory=dict)
     evidence: list[Evidence] = Field(default_factory=list)
 
 
@@ -168,6 +180,7 @@ class ProposalPart(_Document):
     env: dict[str, str] = Field(default_factory=dict)
     flags: list[str] = Field(default_factory=list)
     expected: dict[str, float | int] = Field(default_factory=dict)
+    figures: dict[str, FigurePart] = Field(default_factory=dict)
     margin: dict[str, float | int | str] = Field(default_factory=dict)
     proven: bool = False
     why: str = ""

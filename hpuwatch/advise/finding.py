@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hpuwatch.gaudi.estimate import Estimate, Origin, weakest
 from hpuwatch.records import Line
 from hpuwatch.state.model import Start
 
@@ -43,6 +44,7 @@ class Sighting:
         why: names of the sentences that say what it means, in order.
         cure: names of the sentences that say what to do; none for nothing.
         numbers: every figure, its unit in the name.
+        figures: figures that no line prints, with their intervals; units in the names.
         words: what else the sentences need.
         lines: what it rests on, in the log's order.
         severity: where it differs from the kind's usual one.
@@ -52,6 +54,7 @@ class Sighting:
     why: tuple[str, ...] = ("why",)
     cure: tuple[str, ...] = ("cure",)
     numbers: Mapping[str, float | str] = field(default_factory=dict)
+    figures: Mapping[str, Estimate] = field(default_factory=dict)
     words: Mapping[str, object] = field(default_factory=dict)
     lines: tuple[Line, ...] = ()
     severity: str | None = None
@@ -69,6 +72,7 @@ class Finding:
         cure: what to do; empty for nothing.
         numbers: every figure, its unit in the name.
         lines: what it rests on, in the log's order.
+        figures: figures that no line prints, with their intervals.
     """
 
     code: str
@@ -79,3 +83,9 @@ class Finding:
     cure: str = ""
     numbers: Mapping[str, float | str] = field(default_factory=dict)
     lines: tuple[Line, ...] = ()
+    figures: Mapping[str, Estimate] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> Origin:
+        """Return how surely its figures are known: as the weakest of them."""
+        return weakest(each.origin for each in self.figures.values())

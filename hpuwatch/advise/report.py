@@ -15,6 +15,7 @@ from hpuwatch.advise.document import (
     BucketsPart,
     Evidence,
     FaultPart,
+    FigurePart,
     FindingPart,
     GraphsPart,
     Headline,
@@ -32,6 +33,7 @@ from hpuwatch.advise.figures import block_size_of, has_traffic, tightest
 from hpuwatch.advise.finding import Finding
 from hpuwatch.advise.findings import findings_of
 from hpuwatch.advise.proposal import Proposal, propose
+from hpuwatch.gaudi.estimate import Estimate
 from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
@@ -277,9 +279,20 @@ def _finding(file: str, finding: Finding) -> FindingPart:
         title=finding.title,
         why=finding.why,
         cure=finding.cure,
+        confidence=finding.origin,
         numbers=_plain(finding.numbers),
+        figures=_figures(finding.figures),
         evidence=[_evidence(file, line) for line in dict.fromkeys(finding.lines)],
     )
+
+
+def _figures(figures: Mapping[str, Estimate]) -> dict[str, FigurePart]:
+    return {
+        name: FigurePart(
+            value=each.value, low=each.low, high=each.high, origin=each.origin
+        )
+        for name, each in figures.items()
+    }
 
 
 def _evidence(file: str, line: Line) -> Evidence:
