@@ -10,6 +10,7 @@
     │   └── RuleError      a rule file is wrong, the old rules stay in force
     ├── RuntimeBootError   the server died before it was ready: exit 69
     ├── StudyBroken        the stored study can't be continued: exit 78
+    ├── StoreBroken        the stored starts can't be read: exit 78
     └── ExtraMissing       an optional dependency is not installed: exit 78
 
 Expected outcomes (a line that matches no rule, a trial that failed) are values, not
@@ -80,5 +81,11 @@ class RuntimeBootError(HpuwatchError):
 
 class StudyBroken(HpuwatchError):  # noqa: N818  names the state that the caller must handle
     """A stored study can't be continued."""
+
+    exit_code = 78
+
+
+class StoreBroken(HpuwatchError):  # noqa: N818  likewise
+    """The stored starts can't be read."""
 
     exit_code = 78

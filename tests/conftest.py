@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,21 @@ def shared() -> Path:
     if not (folder / "corpus").is_dir():
         pytest.skip("the shared folder with real logs is not beside this checkout")
     return folder
+
+
+_numbers = count()
+
+
+@pytest.fixture(autouse=True)
+def _state_of_its_own(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep what a test's own ``suggest`` remembers from the machine and from other tests.
+
+    Nothing is made here: hpuwatch makes the folder if it needs it.
+    """
+    home = tmp_path_factory.getbasetemp() / f"state-home-{next(_numbers)}"
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
 
 
 @pytest.fixture

@@ -86,13 +86,13 @@ def baseline_of(
     if known is None:
         return None
     plan = applied(plan_of(start, known), current)
-    same = [each for each in starts if _identity(each) == _identity(start)]
+    same = [each for each in starts if identity_of(each) == identity_of(start)]
     graphs = {id(each): _graphs(each) for each in same}
     observed = [
         seen for each in same for seen in observations_of(each, graphs[id(each)])
     ]
     timed = [timed_start(each, graphs[id(each)]) for each in same]
-    loads = [_load_seconds(each) for each in same]
+    loads = [load_seconds(each) for each in same]
     basis = Basis(
         device=_device(start),
         printed=_printed(start, plan, known.flags.num_blocks),
@@ -118,7 +118,8 @@ def baseline_of(
     )
 
 
-def _identity(start: Start) -> tuple[object, ...]:
+def identity_of(start: Start) -> tuple[object, ...]:
+    """Return what two starts share of which one may teach the other: model, card, cards."""
     server = start.server
     cards = value_of(server.tensor_parallel)
     return value_of(server.model), value_of(server.card), cards
@@ -231,7 +232,7 @@ def _recipes(
     return Recipes(folder, graphs, blocks)
 
 
-def _load_seconds(start: Start) -> float | None:
+def load_seconds(start: Start) -> float | None:
     """Return the seconds from the first line to an allocated KV cache."""
     records = read(start.first_line.text)
     began = records[0].logged_at if records else None

@@ -6,6 +6,7 @@ ones act depends on the release too (``gaudi.heeded``).  Advice names only what 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hpuwatch.errors import ConfigError
@@ -33,6 +34,9 @@ _FLAGS = {
     (DECODE, 2): ("--max-num-seqs", "--max-model-len"),
 }
 """The flags that end an axis where no variable does."""
+
+Axis = tuple[str, int]
+"""A phase and the place of a number in its buckets."""
 
 _WORDS = {"exp": "exponential", "lin": "linear", "pad": "padding-aware", "file": "file"}
 
@@ -113,3 +117,49 @@ def ranges_of(start: Start) -> Ranges:
         switch=switches.get(dialect.strategy_rule) if strategy == "exp" else None,
         reads_file="file" in dialect.strategies,
     )
+
+
+def wider(
+    start: Start, axes: Sequence[Axis]
+) -> tuple[tuple[str, ...], dict[str, object]]:
+    """Say how the ranges get wider, by what the server's strategy heeds."""
+    words: dict[str, object] = {"file": FILE_VARIABLE}
+    if not axes:
+        return ("cure_between",), words
+    ranges = ranges_of(start)
+    if ranges.strategy == "file":
+        return ("cure_file",), words
+    acting = _distinct(ranges.variable(*axis) for axis in axes)
+    vain = [axis for axis in axes if not ranges.variable(*axis)]
+    words |= {
+        "acting": " and ".join(acting),
+        "vain": " and ".join(_distinct(variable_of(*axis) for axis in vain)),
+        "flags": " and ".join(
+            _distinct(flag for axis in vain for flag in flags_of(*axis))
+        ),
+        "strategy": ranges.word,
+        "ways": _ways(ranges, vain),
+    }
+    cure = ["cure"] if acting else []
+    if ranges.strategy is None:
+        cure.append("cure_unknown")
+    elif vain:
+        cure.append("cure_vain")
+    return tuple(cure), words
+
+
+def _ways(ranges: Ranges, vain: Sequence[Axis]) -> str:
+    """Say what helps where the variables of the axes are ignored."""
+    names = " and ".join(_distinct(variable_of(*axis) for axis in vain))
+    ways = []
+    if ranges.switch:
+        ways.append(f"set {ranges.switch} and raise {names}")
+    if ranges.reads_file:
+        ways.append(f"list the shapes in a bucket file ({FILE_VARIABLE})")
+    ways.append("limit the requests")
+    said = ", or ".join(ways)
+    return f"{said[0].upper()}{said[1:]}"
+
+
+def _distinct(names: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(name for name in names if name is not None))

@@ -2,24 +2,55 @@
 
 ``rules/advise/*.yaml`` declares them; ``app.catalogue`` reads the files and passes them in.
 A kind has sentences by name, of which its check chooses; they are ``str.format`` templates
-over the sighting's numbers and words, with two formats of our own: ``{x_bytes:bytes}`` and
-``{x_bytes:about}`` (one decimal of a GiB).
+over the sighting's numbers and words, with three formats of our own: ``{x_bytes:bytes}``,
+``{x_bytes:about}`` (one decimal of a GiB) and ``{x_seconds:lasting}`` (minutes, hours).
 """
 
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hpuwatch.advise.ages import lasting
 from hpuwatch.advise.figures import about
-from hpuwatch.advise.finding import Finding, Sighting
+from hpuwatch.advise.finding import Finding, Lever, Sighting
 from hpuwatch.gaudi.severity import Severity
 from hpuwatch.units import format_bytes
 
-_AMOUNTS = {"bytes": format_bytes, "about": about}
+_AMOUNTS = {"bytes": format_bytes, "about": about, "lasting": lasting}
+
+
+Acts = Callable[[str], bool]
+"""Tells whether a knob acts in the server that is spoken of."""
+
+
+def _anything(_knob: str) -> bool:
+    return True
+
+
+class Row(BaseModel):
+    """A row of the table of knobs: what one does against a kind of finding.
+
+    Attributes:
+        knob: a variable or a flag, as ``gaudi.knobs`` names it.
+        change: what to do with it, or what people try.
+        why: why it helps, or why it can't.
+        only: the aspect of the kind for which that holds; empty for all.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    knob: str
+    change: str
+    why: str
+    only: str = ""
+
+    def lever(self) -> Lever:
+        """Return it as a finding carries it."""
+        return Lever(self.knob, self.change, self.why)
 
 
 class Kind(BaseModel):
@@ -37,6 +68,8 @@ class Kind(BaseModel):
         sources: where the meaning, the formula or the thresholds come from.
         example: a sentence that it may say.
         says: the sentences, by name.
+        helps: the knobs that can help, those that do most first.
+        cannot_help: knobs that people reach for, and that change nothing or harm.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,9 +85,16 @@ class Kind(BaseModel):
     sources: list[str] = Field(default_factory=list)
     example: str
     says: dict[str, str]
+    helps: list[Row] = Field(default_factory=list)
+    cannot_help: list[Row] = Field(default_factory=list)
 
-    def told(self, seen: Sighting) -> Finding:
-        """Put a sighting into words."""
+    def told(self, seen: Sighting, acts: Acts = _anything) -> Finding:
+        """Put a sighting into words.
+
+        Args:
+            seen: what its check saw.
+            acts: tells whether a knob acts in the server; others are not spoken of.
+        """
         values = {
             **{name: each.value for name, each in seen.figures.items()},
             **seen.numbers,
@@ -78,7 +118,16 @@ class Kind(BaseModel):
             numbers=seen.numbers,
             lines=seen.lines,
             figures=seen.figures,
+            helps=_levers(self.helps, seen.aspect, acts),
+            cannot_help=_levers(self.cannot_help, seen.aspect, acts),
         )
+
+
+def _levers(rows: Iterable[Row], aspect: str, acts: Acts) -> tuple[Lever, ...]:
+    """Return the rows that hold for an aspect, of knobs that act."""
+    return tuple(
+        row.lever() for row in rows if row.only in ("", aspect) and acts(row.knob)
+    )
 
 
 class Family(BaseModel):
@@ -114,7 +163,10 @@ class Catalogue:
         return self._by_name.get(name) or self._by_name.get(name.upper())
 
     def documentation(self) -> str:
-        """Return the tables as markdown, for the documentation."""
+        """Return the tables as markdown, for the documentation.
+
+        A family whose findings tell which knobs can help has a second table for that.
+        """
         parts = []
         for family in self.families:
             rows = [f"## {family.family}", "", family.about, ""]
@@ -127,8 +179,23 @@ class Catalogue:
                 f"| {kind.then} |"
                 for kind in sorted(family.findings, key=lambda kind: kind.code)
             ]
+            rows += _documented(family.findings)
             parts.append("\n".join(rows))
         return "\n\n".join(parts) + "\n"
+
+
+def _documented(kinds: Iterable[Kind]) -> list[str]:
+    """Return the table of the knobs of some kinds, nothing where none has any."""
+    rows = [
+        f"| `{kind.code}`{f' ({row.only})' if row.only else ''} | {verdict} "
+        f"| {row.change} `{row.knob}` | {row.why} |"
+        for kind in kinds
+        for verdict, listed in (("helps", kind.helps), ("can't help", kind.cannot_help))
+        for row in listed
+    ]
+    if not rows:
+        return []
+    return ["", "| code | | knob | why |", "|---|---|---|---|", *rows]
 
 
 class _Sentences(string.Formatter):

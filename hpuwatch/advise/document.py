@@ -89,11 +89,16 @@ class KvPart(_Document):
 
 
 class BucketsPart(_Document):
-    """Buckets by phase; ``multimodal`` counts steps of warm-up, several an image size."""
+    """Buckets by phase; ``multimodal`` counts steps of warm-up, several an image size.
+
+    ``shapes`` has the lists that the log prints whole, by phase: (batch, query, context in
+    KV blocks), or (batch, length) in old dialects.
+    """
 
     prompt: int | None = None
     decode: int | None = None
     multimodal: int | None = None
+    shapes: dict[str, list[tuple[int, ...]]] = Field(default_factory=dict)
 
 
 class GraphsPart(_Document):
@@ -104,8 +109,19 @@ class GraphsPart(_Document):
     printed: dict[str, str] = Field(default_factory=dict)
 
 
+class WarmedPart(_Document):
+    """A bucket as warm-up came to it: its shape, and what was free before its graph."""
+
+    shape: tuple[int, ...]
+    free_bytes: int
+
+
 class WarmupPart(_Document):
-    """The warm-up; seconds of phases come from the times of the log's headers."""
+    """The warm-up; seconds of phases come from the times of the log's headers.
+
+    By phase, in the order of the warm-up: ``steps`` are the buckets whose lines print what
+    was free, ``pace`` has pairs of buckets done and the seconds since the phase began.
+    """
 
     seconds: float | None = None
     skipped: bool = False
@@ -118,6 +134,8 @@ class WarmupPart(_Document):
     defragmenter_seconds: float | None = None
     phase_seconds: dict[str, float] = Field(default_factory=dict)
     compile_only: bool | None = None
+    steps: dict[str, list[WarmedPart]] = Field(default_factory=dict)
+    pace: dict[str, list[tuple[int, float]]] = Field(default_factory=dict)
 
 
 class TrafficPart(_Document):
@@ -159,8 +177,20 @@ class FigurePart(_Document):
     origin: Origin
 
 
+class LeverPart(_Document):
+    """A knob, what to do with it (or what people try), and why it helps, or why not."""
+
+    knob: str
+    change: str
+    why: str
+
+
 class FindingPart(_Document):
-    """A finding; code and name are documented in docs/findings.md."""
+    """A finding; code and name are documented in docs/findings.md.
+
+    ``helps`` are the knobs that can help, ``cannot_help`` those that people reach for in
+    vain, as far as they act in the server at all.
+    """
 
     code: str
     name: str
@@ -171,20 +201,112 @@ class FindingPart(_Document):
     confidence: Origin = "measured"
     numbers: dict[str, float | int | str] = Field(default_factory=dict)
     figures: dict[str, FigurePart] = Field(default_factory=dict)
+    helps: list[LeverPart] = Field(default_factory=list)
+    cannot_help: list[LeverPart] = Field(default_factory=list)
     evidence: list[Evidence] = Field(default_factory=list)
 
 
+class StepPart(_Document):
+    """A part of the proposal: settings that belong together, as they are typed.
+
+    ``answers`` is the code of the finding that it answers, null where the plan itself asks
+    for it; ``gain`` is what it is for, in a few words.
+    """
+
+    settings: list[str]
+    answers: str | None = None
+    gain: str
+    why: str
+
+
+class BucketFilePart(_Document):
+    """A bucket file: the variable that names it, where it is to lie, and what it holds."""
+
+    variable: str
+    path: str
+    text: str
+
+
 class ProposalPart(_Document):
-    """A change to try; ``kept`` says what stays, a line each."""
+    """A change to try, all of it with one restart; ``kept`` says what stays, a line each.
+
+    ``expected`` has plain numbers, ``figures`` the same and more with their intervals.
+    ``steps`` are its parts, the most gain first.  ``unset`` are variables to take away.
+    ``checked`` tells whether ``predict`` could look at the whole; ``cautions`` is what it
+    said then.  ``base`` is the fingerprint of the settings that the proposal came on top of;
+    ``bucket_file`` is to be written first, and its variable is not in ``env``: a server that
+    doesn't find its file does not start.
+    """
 
     env: dict[str, str] = Field(default_factory=dict)
+    unset: list[str] = Field(default_factory=list)
     flags: list[str] = Field(default_factory=list)
     expected: dict[str, float | int] = Field(default_factory=dict)
     figures: dict[str, FigurePart] = Field(default_factory=dict)
+    steps: list[StepPart] = Field(default_factory=list)
+    checked: bool = False
+    cautions: list[str] = Field(default_factory=list)
+    base: str | None = None
+    bucket_file: BucketFilePart | None = None
     margin: dict[str, float | int | str] = Field(default_factory=dict)
     proven: bool = False
     why: str = ""
     kept: list[str] = Field(default_factory=list)
+
+
+class SettingPart(_Document):
+    """What is set now, as the log prints it, secrets masked; ``line`` 0: no log said so."""
+
+    name: str
+    value: str
+    line: int = 0
+
+
+class LeftPart(_Document):
+    """A setting that is left as it is, and why; ``value`` is null for a default."""
+
+    name: str
+    value: str | None = None
+    why: str
+
+
+class TrialPart(_Document):
+    """A trial of a study: what it changed, and what its load measured."""
+
+    number: int
+    settings: dict[str, str] = Field(default_factory=dict)
+    outcome: str
+    tokens_per_second: float | None = None
+    plus_minus: float | None = None
+    kv_blocks: int | None = None
+    cause: str = ""
+
+
+class AccountabilityPart(_Document):
+    """A figure that an earlier report predicted of this start's settings, and what came.
+
+    ``suggested`` is the suggestion as it is typed.  ``observed`` is null where the server
+    died of memory or time before it could come; that counts as outside.
+    """
+
+    figure: str
+    predicted: float
+    low: float
+    high: float
+    origin: Origin = "predicted"
+    observed: float | None = None
+    inside: bool
+    suggested: str = ""
+
+
+class AgainstPart(_Document):
+    """What became worse since the last good start of the same server that is remembered.
+
+    ``start`` is that start, as ``hpuwatch compare`` takes it.
+    """
+
+    start: str
+    said: list[str]
 
 
 class Headline(_Document):
@@ -195,7 +317,11 @@ class Headline(_Document):
 
 
 class StartReport(_Document):
-    """One life of a server."""
+    """One life of a server, or (``origin`` predicted) one that has yet to begin.
+
+    ``bucket_file`` is the text of the file that the server takes its buckets from, as far
+    as the log's lists tell it.
+    """
 
     source: SourcePart
     origin: Literal["measured", "simulated", "predicted"]
@@ -209,7 +335,14 @@ class StartReport(_Document):
     traffic: TrafficPart
     faults: list[FaultPart]
     findings: list[FindingPart]
+    not_established: list[str] = Field(default_factory=list)
     proposal: ProposalPart | None
+    settings: list[SettingPart] = Field(default_factory=list)
+    left: list[LeftPart] = Field(default_factory=list)
+    bucket_file: str | None = None
+    trials: list[TrialPart] = Field(default_factory=list)
+    accountability: list[AccountabilityPart] = Field(default_factory=list)
+    against: AgainstPart | None = None
     earlier: list[StartReport] = Field(default_factory=list)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hpuwatch.advise.ages import last_age_seconds
 from hpuwatch.advise.causes import (
     bad_value,
     cause_of,
@@ -13,10 +14,13 @@ from hpuwatch.advise.causes import (
 )
 from hpuwatch.advise.figures import reserve_of, tightest
 from hpuwatch.advise.finding import INFO, Case, Sighting
+from hpuwatch.advise.interrupted import stop_line, was_interrupted
 from hpuwatch.advise.proposal import propose
 from hpuwatch.advise.shortage import Shortage, in_words, shortage_of
+from hpuwatch.advise.warmup_time import ready_after
 from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.life.phases import Phase
+from hpuwatch.records import Line
 from hpuwatch.state.model import Fault, Start
 from hpuwatch.state.serving import KV_ALLOCATION
 
@@ -115,7 +119,17 @@ def _told(start: Start, fault: Fault, name: str) -> Sighting:
             "what": told(start, fault),
         },
         lines=(fault.line, *others[:2]),
+        aspect=_aspect(fault),
     )
+
+
+def _aspect(fault: Fault) -> str:
+    """Return which case of its kind a fault is, for the knobs that help only in one."""
+    if fault.name == "device_oom_warmup_hybrid":
+        return "hybrid model"
+    if fault.phase is not Phase.SIZING:
+        return ""
+    return "KV allocation" if fault.at == KV_ALLOCATION else "profile run"
 
 
 _Words = tuple[tuple[str, ...], tuple[str, ...], dict[str, object]]
@@ -180,18 +194,47 @@ def not_ready(case: Case) -> Sighting | None:
         if each.done < each.total
     ]
     at = f" ({', '.join(progress)})" if progress else ""
+    numbers: dict[str, float | str] = {"phase": start.phase.value}
+    age, after = last_age_seconds(start), ready_after(start, case.history)
+    if age is not None:
+        numbers["age_seconds"] = age
     return Sighting(
-        numbers={"phase": start.phase.value},
+        why=("why",) if after is None else ("why", "why_left"),
+        numbers=numbers,
+        figures={} if after is None else {"ready_seconds": after},
         words={"where": _NOT_YET[start.phase] + at},
-        lines=(start.first_line,),
+        lines=(start.first_line, *[*start.reached.values()][-1:]),
     )
 
 
 def stopped(case: Case) -> Sighting | None:
     """Look for an ordinary end."""
-    if case.start.phase not in (Phase.DRAINING, Phase.STOPPING, Phase.STOPPED):
+    start = case.start
+    if start.phase not in (Phase.DRAINING, Phase.STOPPING, Phase.STOPPED):
         return None
-    return Sighting(cure=())
+    line = stop_line(start)
+    if line is None or was_interrupted(start):
+        return None
+    return Sighting(cure=(), lines=tuple(dict.fromkeys((line, *_ended(start)))))
+
+
+def _ended(start: Start) -> tuple[Line, ...]:
+    line = start.reached.get(Phase.STOPPED.value)
+    return (line,) if line is not None else ()
+
+
+def all_good(start: Start) -> Sighting:
+    """Return what shows that a start came to its end as it should."""
+    found = tightest(start)
+    known = (
+        found[1].kv_cache if found else None,
+        start.kv.blocks,
+        start.warmup.seconds,
+    )
+    lines = [each.line for each in known if each is not None]
+    ready = start.reached.get(Phase.READY.value)
+    lines += [ready] if ready is not None else []
+    return Sighting(cure=(), lines=tuple(dict.fromkeys(lines)))
 
 
 def noted(case: Case) -> Sighting | None:

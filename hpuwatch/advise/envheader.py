@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
+LOG_BASE = "log-"
+"""Begins a base that is a digest of what a log prints, not of a command and variables."""
+
 _LINE = re.compile(r"#\s*(release|card|model|tp|base):\s*(\S.*?)\s*")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
+from hpuwatch.gaudi.estimate import Estimate
 from hpuwatch.gaudi.kvcache import HPU_BLOCK_SIZE
 from hpuwatch.records import Line
 from hpuwatch.state.model import DECODE, MULTIMODAL, PROMPT, Memory, Start
@@ -210,3 +211,11 @@ def evidence_of_split(start: Start) -> tuple[Line, ...]:
 def about(count: float) -> str:
     """Print bytes for a sentence: one decimal from 1 GiB on (``7.0 GiB``)."""
     return f"{count / GIB:.1f} GiB" if abs(count) >= GIB else format_bytes(count)
+
+
+def within(count: Estimate) -> str:
+    """Print bytes with their interval: ``24.1 GiB (20.2 GiB to 31.0 GiB)``."""
+    low, high = about(count.low), about(count.high)
+    if low == high:
+        return about(count.value)
+    return f"{about(count.value)} ({low} to {high})"

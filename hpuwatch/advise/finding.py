@@ -26,13 +26,20 @@ class Case:
 
     Attributes:
         start: the life of the server that is judged.
-        earlier: the starts before it that are known, oldest first.
+        earlier: the starts before it in its log, oldest first.
         limits: the thresholds of the check's kind, by name.
+        before: starts of other logs, older than those.
     """
 
     start: Start
     earlier: tuple[Start, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
+    before: tuple[Start, ...] = ()
+
+    @property
+    def history(self) -> tuple[Start, ...]:
+        """Return all starts that it can be compared with, oldest first."""
+        return (*self.before, *self.earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,7 @@ class Sighting:
         words: what else the sentences need.
         lines: what it rests on, in the log's order.
         severity: where it differs from the kind's usual one.
+        aspect: which of the kind's cases it is, for the knobs that help only in one.
     """
 
     title: str = "title"
@@ -58,6 +66,23 @@ class Sighting:
     words: Mapping[str, object] = field(default_factory=dict)
     lines: tuple[Line, ...] = ()
     severity: str | None = None
+    aspect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """A knob, and what moving it does against a finding.
+
+    Attributes:
+        knob: a variable or a flag, as ``gaudi.knobs`` names it.
+        change: what to do with it: ``raise``, ``lower``, ``set …``; of a knob that can't
+            help: what people try.
+        why: why it helps, or why it can't.
+    """
+
+    knob: str
+    change: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +98,8 @@ class Finding:
         numbers: every figure, its unit in the name.
         lines: what it rests on, in the log's order.
         figures: figures that no line prints, with their intervals.
+        helps: the knobs that can help, those that do most first.
+        cannot_help: knobs that people reach for, and that change nothing or harm.
     """
 
     code: str
@@ -84,6 +111,8 @@ class Finding:
     numbers: Mapping[str, float | str] = field(default_factory=dict)
     lines: tuple[Line, ...] = ()
     figures: Mapping[str, Estimate] = field(default_factory=dict)
+    helps: tuple[Lever, ...] = ()
+    cannot_help: tuple[Lever, ...] = ()
 
     @property
     def origin(self) -> Origin:

@@ -8,15 +8,39 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from hpuwatch.advise import ends, gaps, listed, reserve, warmup
-from hpuwatch.advise.catalogue import Catalogue
-from hpuwatch.advise.finding import SEVERITIES, Case, Finding, Sighting
+from hpuwatch.advise import (
+    bucketsabove,
+    bucketsasked,
+    bucketsopen,
+    bucketspadding,
+    bucketstime,
+    ends,
+    gaps,
+    hygiene,
+    interrupted,
+    listed,
+    memoryledger,
+    memorypeak,
+    memoryphases,
+    releases,
+    reserve,
+    serving,
+    warmup,
+    warmup_recipes,
+    warmup_time,
+)
+from hpuwatch.advise.bucketing import ranges_of
+from hpuwatch.advise.catalogue import Acts, Catalogue
+from hpuwatch.advise.finding import INFO, SEVERITIES, Case, Finding, Sighting
+from hpuwatch.gaudi.knob import BUCKETS
+from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.life.phases import Phase
 from hpuwatch.state.model import Start
 
 Check = Callable[[Case], "Sighting | None"]
 
 ALL_GOOD = "all-good"
+_HYGIENE = "HPW6"
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
@@ -26,32 +50,94 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "not-ready": ends.not_ready,
         "stopped": ends.stopped,
         "reserve-short": reserve.short,
-        "graphs-incomplete": reserve.incomplete,
+        "graphs-incomplete": memoryphases.incomplete,
         "reserve-idle": reserve.idle,
         "kv-tight": reserve.kv_tight,
-        "memory-thin": reserve.thin,
+        "memory-thin": memoryphases.thin,
         "card-mismatch": reserve.other_card,
+        "warmup-short": memorypeak.ran_out,
+        "warmup-peak": memorypeak.peak,
+        "memory-unexplained": memoryledger.unexplained,
+        "kv-one-request": memoryledger.one_request,
+        "kv-mismatch": memoryledger.mismatch,
         "warmup-skipped": warmup.skipped,
         "bucket-miss": warmup.misses,
-        "buckets-above-kv": warmup.above_kv,
+        "buckets-above-kv": bucketsabove.above_kv,
         "buckets-differ": listed.differ,
+        "buckets-open": bucketsopen.left_open,
+        "settings-ignored": bucketsasked.ignored,
+        "padding-wide": bucketspadding.wide,
+        "buckets-unreachable": bucketsopen.unreachable,
+        "buckets-cold": bucketsopen.cold,
+        "batch-unused": bucketstime.batch_unused,
+        "buckets-many": bucketstime.many,
+        "stopped-early": interrupted.stopped_early,
+        "restart-loop": interrupted.restart_loop,
+        "warmup-long": warmup_time.too_long,
+        "warmup-slow": warmup_time.slow,
+        "recipes-unset": warmup_recipes.unset,
+        "recipes-recompiled": warmup_recipes.recompiled,
+        "recipes-remote": warmup_recipes.remote,
+        "recompile-storm": serving.storm,
+        "first-pass": serving.first_pass,
+        "stalled": serving.stalled,
+        "knob-dead": releases.dead_knobs,
+        "default-changed": releases.changed_defaults,
+        "kv-regressed": releases.kv_regressed,
+        "worked-before": releases.worked_before,
+        "release-newer": releases.unknown_release,
+        "secret-shown": hygiene.secrets,
+        "open-to-all": hygiene.open_to_all,
         "log-incomplete": gaps.incomplete,
+        "log-mixed": gaps.mixed,
+        "log-contradicts": gaps.contradicted,
     }
 )
 """By the name of the kind; ``all-good`` needs none."""
 
 
 def findings_of(
-    start: Start, catalogue: Catalogue, earlier: Sequence[Start] = ()
+    start: Start,
+    catalogue: Catalogue,
+    earlier: Sequence[Start] = (),
+    before: Sequence[Start] = (),
 ) -> tuple[Finding, ...]:
-    """Return what was found, the gravest first, else in the order of the codes."""
+    """Return what was found, the gravest first, else in the order of the codes.
+
+    Args:
+        start: what is judged.
+        catalogue: the kinds.
+        earlier: the starts before it in its log, oldest first.
+        before: starts of other logs, older than those.
+    """
     found = []
+    acts = _acting(start)
     for kind in catalogue.kinds:
         check = CHECKS.get(kind.name)
-        seen = check and check(Case(start, tuple(earlier), kind.limits))
+        seen = check and check(Case(start, tuple(earlier), kind.limits, tuple(before)))
         if seen:
-            found.append(kind.told(seen))
+            found.append(kind.told(seen, acts))
     good = catalogue.kind(ALL_GOOD)
-    if not found and good and start.phase is Phase.READY:
-        return (good.told(Sighting(cure=())),)
+    if good and start.phase is Phase.READY and not any(map(_matters, found)):
+        return (good.told(ends.all_good(start)), *found)
     return tuple(sorted(found, key=lambda each: -SEVERITIES.index(each.severity)))
+
+
+def _acting(start: Start) -> Acts:
+    """Return the test for knobs that act under the start's release and strategy."""
+    at, heeded = warmup_time.release_point(start), ranges_of(start).acting
+
+    def acts(name: str) -> bool:
+        knob = KNOBS.get(name)
+        if knob is None or at is None:
+            return True
+        of_a_range = knob.group == BUCKETS and not knob.is_flag
+        ignored = of_a_range and heeded is not None and name not in heeded
+        return knob.acts(at) and not ignored
+
+    return acts
+
+
+def _matters(finding: Finding) -> bool:
+    """Tell whether a finding is of the server's own work, not of who may reach it."""
+    return finding.severity != INFO or not finding.code.startswith(_HYGIENE)

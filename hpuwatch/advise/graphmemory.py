@@ -80,6 +80,14 @@ def _printed_steps(start: Start, phase: str) -> list[tuple[Bucket, Amount]]:
     ]
 
 
+def free_before_bytes(start: Start) -> int | None:
+    """Return what rank 0 had free once the KV cache was there, before warm-up."""
+    memory = start.memory.get(0)
+    if memory is None or memory.total is None or memory.used_after_kv is None:
+        return None
+    return memory.total.value.bytes - memory.used_after_kv.value.bytes
+
+
 def warmup_use_of(start: Start) -> WarmupUse | None:
     """Return peak and steady use of a warm-up that printed its steps, else None.
 
@@ -88,15 +96,9 @@ def warmup_use_of(start: Start) -> WarmupUse | None:
     frees = [
         free.bytes for each in start.warmup.progress.values() for _, free in each.steps
     ]
-    memory = start.memory.get(0)
-    if (
-        not frees
-        or memory is None
-        or memory.total is None
-        or memory.used_after_kv is None
-    ):
+    before = free_before_bytes(start)
+    if not frees or before is None:
         return None
-    before = memory.total.value.bytes - memory.used_after_kv.value.bytes
     allocated = start.warmup.allocated
     if allocated is not None:
         frees.append(before - allocated.value.bytes)

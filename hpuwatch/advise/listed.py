@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hpuwatch.advise.finding import Case, Sighting
 from hpuwatch.state.configured import Difference, configured, differences
+from hpuwatch.units import counted
 
 
 def differ(case: Case) -> Sighting | None:
@@ -40,7 +41,8 @@ def differ(case: Case) -> Sighting | None:
 
 def _said(each: Difference) -> str:
     listed = each.listed.value
-    said = f"The log lists {listed.count:,} {each.phase} buckets, the rules give "
+    buckets = counted(listed.count, f"{each.phase} bucket")
+    said = f"The log lists {buckets}, the rules give "
     said += f"{each.predicted:,}"
     if listed.shapes:
         said += f"; {each.added:,} stand in the log only, {each.removed:,} in the rules"

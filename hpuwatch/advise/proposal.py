@@ -2,9 +2,11 @@
 
 *Idle at the end of warm-up is not yet winnable.*  Warm-up shows what graphs take, not what
 real requests need on top, so a first step down never removes more than half of what lies
-idle.  Two bounds follow:
+idle.  Three bounds follow:
 
 * ``keeps``: at least half of the idle memory stays in the reserve;
+* ``peak``: reserve and the memory outside of vLLM's budget together still hold the most
+  that warm-up took at any step;
 * ``activations``: where real requests were never measured (see
   :func:`hpuwatch.advise.figures.activations_unmeasured`), the idle memory that stays and
   the memory outside of vLLM's budget, ``free - usable``, hold an allowance together.
@@ -24,8 +26,8 @@ shorter request (see :mod:`hpuwatch.advise.shortage`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from hpuwatch.advise.causes import code_of, root_fault
 from hpuwatch.advise.figures import (
@@ -37,13 +39,15 @@ from hpuwatch.advise.figures import (
     reserve_of,
     tokens_per_block,
 )
+from hpuwatch.advise.graphmemory import warmup_use_of
 from hpuwatch.advise.shortage import Shortage, shortage_of
+from hpuwatch.gaudi.estimate import Estimate
 from hpuwatch.gaudi.memory import blocks_won, ratio_holding
-from hpuwatch.gaudi.planning import RESERVE
+from hpuwatch.gaudi.planning import RESERVE, Change
 from hpuwatch.state.model import Known, Start
 from hpuwatch.units import format_bytes
 
-_SMALLEST_RATIO, _LARGEST_RATIO = 0.01, 0.9
+_SMALLEST_RATIO, LARGEST_RATIO = 0.01, 0.9
 _WORTH_RATIO = 0.02
 """Idle memory below this share of the KV cache is left alone."""
 _WORTH_STEP_RATIO = 0.01
@@ -54,18 +58,45 @@ _STEP_UP = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """Settings of a proposal that belong together.
+
+    Attributes:
+        changes: what to set.
+        answers: the name of the finding that it answers; "" where the plan asks for it.
+        gain: what it is for, in a few words.
+        why: a sentence or two.
+        rank: orders steps, the most gain for the one restart first.
+        bucket_file: the text of the bucket file that it names.
+    """
+
+    changes: tuple[Change, ...]
+    answers: str
+    gain: str
+    why: str
+    rank: int
+    bucket_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A change to try, with what it is expected to bring.
 
     Attributes:
         env: variables to set.
-        flags: command-line flags to set.
+        flags: command-line flags to set, as words.
         expected: blocks, tokens and bytes after the change; ``_won`` may be negative.
         margin: bytes that stay.
         kept: what stays, in words: a line each.
         proven: whether load has shown that the change is safe; a log never does.
         why: one sentence.
         answers: the name of the finding that it answers.
+        unset: variables and flags to take away.
+        figures: what is expected, with intervals.
+        steps: its parts, the most gain first (see ``advise.plan``).
+        checked: ``gaudi.predict`` has looked at the whole.
+        cautions: what that said of it, a sentence each.
+        bucket_file: the text of a bucket file that is to be written.
     """
 
     env: Mapping[str, str]
@@ -76,6 +107,41 @@ class Proposal:
     margin: Mapping[str, float | str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
     proven: bool = False
+    unset: tuple[str, ...] = ()
+    figures: Mapping[str, Estimate] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    checked: bool = False
+    cautions: tuple[str, ...] = ()
+    bucket_file: str | None = None
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Return the same as changes, in the order in which they are typed."""
+        words = iter(self.flags)
+        return (
+            *(Change(name, value) for name, value in self.env.items()),
+            *(Change(name, next(words)) for name in words),
+            *(Change(name, None) for name in self.unset),
+        )
+
+
+def of_changes(changes: Iterable[Change], proposal: Proposal) -> Proposal:
+    """Return the proposal with just these changes; the last of one name holds."""
+    last = {change.name: change for change in changes}
+    given = [
+        (each.name, each.value) for each in last.values() if each.value is not None
+    ]
+    return replace(
+        proposal,
+        env={name: value for name, value in given if not name.startswith("--")},
+        flags=tuple(
+            word
+            for name, value in given
+            if name.startswith("--")
+            for word in (name, value)
+        ),
+        unset=tuple(each.name for each in last.values() if each.value is None),
+    )
 
 
 def propose(start: Start) -> Proposal | None:
@@ -195,7 +261,7 @@ def _of_the_reserve(start: Start, short: Shortage, code: str) -> Proposal | None
             f"{start.kv.fitting_len.value}."
         )
     return Proposal(
-        env={RESERVE: _decimals(short.budget_ratio)},
+        env={RESERVE: decimals(short.budget_ratio)},
         flags=flags,
         expected=expected,
         answers=code,
@@ -215,7 +281,10 @@ def _raise_to_used(start: Start, reserve: Reserve) -> Proposal | None:
 def _lower(start: Start, reserve: Reserve) -> Proposal | None:
     idle, used = reserve.idle_bytes or 0, reserve.used_bytes or 0
     allowance = activation_allowance_bytes(reserve)
-    kept = max(idle / 2, allowance - reserve.outside_bytes)
+    peak = warmup_use_of(start)
+    # What warm-up took for a moment has to fit again, in the reserve and outside of it.
+    room = (peak.peak_bytes if peak else 0) - used - reserve.outside_bytes
+    kept = max(idle / 2, allowance - reserve.outside_bytes, room)
     if kept >= idle:
         return None
     proven = "" if has_traffic(start) else ", which is not proven under load"
@@ -234,11 +303,11 @@ def _changed(
     ratio = max(ratio_holding(wanted_bytes, reserve.usable_bytes), _SMALLEST_RATIO)
     new_reserve = ratio * reserve.usable_bytes
     won = blocks_won(reserve.reserve_bytes - new_reserve, reserve.block_bytes)
-    if won == 0 or ratio > _LARGEST_RATIO or not _fits_one_request(start, won):
+    if won == 0 or ratio > LARGEST_RATIO or not _fits_one_request(start, won):
         return None
     margin, kept = _margin(reserve, new_reserve)
     return Proposal(
-        env={RESERVE: _decimals(ratio)},
+        env={RESERVE: decimals(ratio)},
         expected=_expected(start, reserve, new_reserve, won),
         margin=margin,
         kept=kept,
@@ -307,7 +376,7 @@ def _margin(
     return {**margin, "why": " ".join(kept)}, kept
 
 
-def _decimals(ratio: float) -> str:
+def decimals(ratio: float) -> str:
     """Print with two decimals, or three where the third counts."""
     text = f"{ratio:.3f}"
     return text.removesuffix("0")

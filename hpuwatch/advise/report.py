@@ -7,7 +7,9 @@ One report per file; its last start is the subject, earlier ones stand under ``e
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 
 from hpuwatch.advise.catalogue import Catalogue
 from hpuwatch.advise.causes import described
@@ -15,27 +17,34 @@ from hpuwatch.advise.document import (
     BucketsPart,
     Evidence,
     FaultPart,
-    FigurePart,
     FindingPart,
     GraphsPart,
-    Headline,
     KvPart,
+    LeverPart,
     MemoryPart,
-    ProposalPart,
     Report,
     ServerPart,
     SourcePart,
     StartReport,
     TrafficPart,
+    WarmedPart,
     WarmupPart,
 )
 from hpuwatch.advise.figures import block_size_of, has_traffic, tightest
-from hpuwatch.advise.finding import Finding
+from hpuwatch.advise.finding import Finding, Lever
 from hpuwatch.advise.findings import findings_of
-from hpuwatch.advise.proposal import Proposal, propose
-from hpuwatch.gaudi.estimate import Estimate
-from hpuwatch.gaudi.planning import RESERVE
-from hpuwatch.life.phases import Phase
+from hpuwatch.advise.gaps import unestablished
+from hpuwatch.advise.plan import Planned, planned
+from hpuwatch.advise.plan_left import left_alone
+from hpuwatch.advise.plan_parts import (
+    figure_parts,
+    headline,
+    left_parts,
+    proposal_part,
+    settings_of,
+)
+from hpuwatch.advise.proposal import propose
+from hpuwatch.advise.whence import FileOf, files_of
 from hpuwatch.records import Line
 from hpuwatch.state.configured import release
 from hpuwatch.state.model import (
@@ -53,19 +62,53 @@ _PHASES = (PROMPT, DECODE, MULTIMODAL)
 _HUB = re.compile(r"models--([^/]+?)--([^/]+)")
 
 
-def build_report(states: Sequence[tuple[str, State]], catalogue: Catalogue) -> Report:
+def build_report(
+    states: Sequence[tuple[str, State]],
+    catalogue: Catalogue,
+    widenings: Mapping[str, float] = MappingProxyType({}),
+) -> Report:
     """Return the report over logs, given as file name and what is known of it.
 
-    A state without a start gives no report.
+    A state without a start gives no report.  The starts of a log teach the plans of those
+    after it, as far as they are of the same server.
+
+    Args:
+        states: the logs, the newest last.
+        catalogue: the kinds of findings.
+        widenings: by how much the intervals of predictions grow, by the figure's name.
     """
-    return Report(
-        reports=[
-            _of_file(file, state, catalogue) for file, state in states if state.starts
-        ],
-    )
+    reports: list[StartReport] = []
+    before: list[tuple[str, Start]] = []
+    for file, state in states:
+        if state.starts:
+            known = [start for _, start in before]
+            plan = partial(_plan, (*known, *state.starts), widenings)
+            reports.append(_of_file((file, state), before, catalogue, plan))
+        before += [(file, start) for start in state.starts]
+    return Report(reports=reports)
 
 
-def _of_file(file: str, state: State, catalogue: Catalogue) -> StartReport:
+def _plan(
+    starts: Sequence[Start], widenings: Mapping[str, float], after: int
+) -> Planned:
+    """Return the plan of the start that so many come after.
+
+    The last start is the subject, and may have tried what the one before it was advised;
+    those before are history, whose plan is not looked at as a whole.
+    """
+    until = starts[: len(starts) - after]
+    return planned(until, widenings) if after < 2 else Planned(propose(until[-1]))
+
+
+def _of_file(
+    log: tuple[str, State],
+    before: Sequence[tuple[str, Start]],
+    catalogue: Catalogue,
+    plan: Callable[[int], Planned],
+) -> StartReport:
+    file, state = log
+    known = [start for _, start in before]
+    file_of = files_of(file, state.starts, before)
     *earlier, last = [
         _of_start(
             SourcePart(
@@ -74,7 +117,9 @@ def _of_file(file: str, state: State, catalogue: Catalogue) -> StartReport:
                 broken_events=state.broken,
             ),
             start,
-            findings_of(start, catalogue, state.starts[:number]),
+            findings_of(start, catalogue, state.starts[:number], known),
+            plan(len(state.starts) - 1 - number),
+            file_of,
         )
         for number, start in enumerate(state.starts)
     ]
@@ -82,13 +127,17 @@ def _of_file(file: str, state: State, catalogue: Catalogue) -> StartReport:
 
 
 def _of_start(
-    source: SourcePart, start: Start, findings: Sequence[Finding]
+    source: SourcePart,
+    start: Start,
+    findings: Sequence[Finding],
+    plan: Planned,
+    file_of: FileOf,
 ) -> StartReport:
-    proposal = propose(start)
+    settings = settings_of(start)
     return StartReport(
         source=source,
         origin="simulated" if start.server.simulated else "measured",
-        headline=_headline(start, findings, proposal),
+        headline=headline(start, findings, plan),
         server=_server(start),
         memory=_memory(start),
         kv=_kv(start),
@@ -97,34 +146,13 @@ def _of_start(
         warmup=_warmup(start),
         traffic=_traffic(start),
         faults=_faults(start),
-        findings=[_finding(source.file, each) for each in findings],
-        proposal=_proposal(proposal),
+        findings=[_finding(file_of, each) for each in findings],
+        not_established=unestablished(start),
+        proposal=proposal_part(plan.proposal, findings, settings),
+        settings=settings,
+        left=left_parts(left_alone(start, plan)),
+        bucket_file=plan.now.plan.flags.bucket_file if plan.now else None,
     )
-
-
-def _headline(
-    start: Start, findings: Sequence[Finding], proposal: Proposal | None
-) -> Headline:
-    """Say what to do and why, from the proposal's finding, else from the gravest."""
-    if not findings:
-        return Headline(do="Change nothing.", why="Nothing was found.")
-    about = findings[0]
-    if proposal is not None:
-        answered = [each for each in findings if each.name == proposal.answers]
-        about = next(iter(answered), about)
-    why = f"{about.title.removesuffix('.')}. {about.why}"
-    if proposal is None:
-        return Headline(do=about.cure or "Change nothing.", why=why)
-    if RESERVE not in proposal.env:
-        return Headline(do=f"Set {' '.join(proposal.flags)}.", why=why)
-    found = tightest(start)
-    ratio = found[1].reserve_ratio if found else None
-    now = f" (now {ratio.value:g})" if ratio else ""
-    then = "start again" if start.phase is Phase.FAILED else "run real load"
-    value = proposal.env[RESERVE]
-    flags = f" and {' '.join(proposal.flags)}" if proposal.flags else ""
-    do = f"Set {RESERVE}={value}{now}{flags} as a first step, then {then}."
-    return Headline(do=do, why=why)
 
 
 def _bytes(known: Known[Amount] | None) -> int | None:
@@ -199,7 +227,12 @@ def _buckets(start: Start) -> BucketsPart:
         counts[phase] = listed.value.count if listed else None
         if progress and (phase == MULTIMODAL or listed is None):
             counts[phase] = progress.total
-    return BucketsPart(**counts)
+    shapes = {
+        phase: list(listed.value.shapes)
+        for phase, listed in start.buckets.items()
+        if listed.value.shapes
+    }
+    return BucketsPart(**counts, shapes=shapes)
 
 
 def _graphs(start: Start) -> GraphsPart:
@@ -235,6 +268,19 @@ def _warmup(start: Start) -> WarmupPart:
         defragmenter_seconds=warmup.defragmenter_seconds,
         phase_seconds=dict(warmup.phase_seconds),
         compile_only=warmup.compile_only,
+        steps={
+            phase: [
+                WarmedPart(shape=shape, free_bytes=free.bytes)
+                for shape, free in progress.steps
+            ]
+            for phase, progress in warmup.progress.items()
+            if progress.steps
+        },
+        pace={
+            phase: [(done, at - (progress.first_at or 0)) for done, at in points]
+            for phase, progress in warmup.progress.items()
+            if len(points := progress.points) > 1
+        },
     )
 
 
@@ -271,7 +317,7 @@ def _faults(start: Start) -> list[FaultPart]:
     ]
 
 
-def _finding(file: str, finding: Finding) -> FindingPart:
+def _finding(file_of: FileOf, finding: Finding) -> FindingPart:
     return FindingPart(
         code=finding.code,
         name=finding.name,
@@ -281,36 +327,23 @@ def _finding(file: str, finding: Finding) -> FindingPart:
         cure=finding.cure,
         confidence=finding.origin,
         numbers=_plain(finding.numbers),
-        figures=_figures(finding.figures),
-        evidence=[_evidence(file, line) for line in dict.fromkeys(finding.lines)],
+        figures=figure_parts(finding.figures),
+        evidence=[
+            _evidence(file_of(line), line) for line in dict.fromkeys(finding.lines)
+        ],
+        helps=_levers(finding.helps),
+        cannot_help=_levers(finding.cannot_help),
     )
 
 
-def _figures(figures: Mapping[str, Estimate]) -> dict[str, FigurePart]:
-    return {
-        name: FigurePart(
-            value=each.value, low=each.low, high=each.high, origin=each.origin
-        )
-        for name, each in figures.items()
-    }
+def _levers(levers: Sequence[Lever]) -> list[LeverPart]:
+    return [
+        LeverPart(knob=each.knob, change=each.change, why=each.why) for each in levers
+    ]
 
 
 def _evidence(file: str, line: Line) -> Evidence:
     return Evidence(file=file, line=line.number, text=line.text.strip())
-
-
-def _proposal(proposal: Proposal | None) -> ProposalPart | None:
-    if proposal is None:
-        return None
-    return ProposalPart(
-        env=dict(proposal.env),
-        flags=list(proposal.flags),
-        expected=dict(proposal.expected),
-        margin=_plain(proposal.margin),
-        proven=proposal.proven,
-        why=proposal.why,
-        kept=list(proposal.kept),
-    )
 
 
 def _plain(numbers: Mapping[str, float | str]) -> dict[str, float | int | str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hpuwatch.advise.figures import (
     PLENTY,
     STATS_SECONDS,
+    about,
     evidence_of_split,
     has_traffic,
     kv_is_short,
@@ -21,7 +22,7 @@ from hpuwatch.advise.proposal import (
 from hpuwatch.gaudi.cards import card_of_memory
 from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.records import Line
-from hpuwatch.state.model import DECODE, PROMPT, Start, Traffic
+from hpuwatch.state.model import Start, Traffic
 
 
 def idle(case: Case) -> Sighting | None:
@@ -118,40 +119,24 @@ def short(case: Case) -> Sighting | None:
     used = reserve.used_bytes or 0
     proposal = propose(start)
     proposed = proposal is not None and RESERVE in proposal.env
+    phases = {phase: each.value for phase, each in start.graphs_used.items()}
     return Sighting(
+        why=("why", "why_phases") if len(phases) > 1 else ("why",),
         cure=("cure" if proposed else "cure_no_room",),
         numbers={
             "reserve_bytes": reserve.reserve_bytes,
             "used_bytes": used,
             "short_bytes": used - reserve.reserve_bytes,
             "outside_reserve_bytes": reserve.outside_bytes,
+            **{f"{phase}_used_bytes": each.bytes for phase, each in phases.items()},
+        },
+        words={
+            "by_phase": " and ".join(
+                f"{about(each.bytes)} are of the {phase} graphs"
+                for phase, each in phases.items()
+            )
         },
         lines=evidence_of_split(start),
-    )
-
-
-def incomplete(case: Case) -> Sighting | None:
-    """Look for phases whose graphs did not fit their budget (releases up to 1.21)."""
-    start = case.start
-    cut = incomplete_phases(start)
-    if not cut:
-        return None
-    used = start.graphs_used.get(DECODE)
-    ratio_helps = PROMPT in cut and DECODE not in cut and used is not None
-    numbers: dict[str, float | str] = {
-        f"{phase}_captured_percent": round(100 * captured.value, 1)
-        for phase, captured in cut.items()
-    }
-    if used is not None:
-        numbers["decode_used_bytes"] = used.value.bytes
-    listed = [
-        f"{100 * seen.value:.1f} % of the {phase} graphs" for phase, seen in cut.items()
-    ]
-    return Sighting(
-        cure=("cure_ratio" if ratio_helps else "cure",),
-        numbers=numbers,
-        words={"captured": " and ".join(listed)},
-        lines=tuple(captured.line for captured in cut.values()),
     )
 
 
@@ -173,24 +158,6 @@ def kv_tight(case: Case) -> Sighting | None:
             "waited": f", {waiting.value:,} requests waited" if waiting else "",
         },
         lines=tuple(told),
-    )
-
-
-def thin(case: Case) -> Sighting | None:
-    """Look for a card that warm-up has all but filled."""
-    start = case.start
-    if start.warmup.seconds is None:
-        return None
-    last = [each.free for each in start.warmup.progress.values() if each.free]
-    total = next((each.total for each in start.memory.values() if each.total), None)
-    if not last or total is None:
-        return None
-    least = min(last, key=lambda free: free.value.bytes)
-    if least.value.bytes >= total.value.bytes * case.limits["free_ratio"]:
-        return None
-    return Sighting(
-        numbers={"free_bytes": least.value.bytes, "total_bytes": total.value.bytes},
-        lines=(least.line,),
     )
 
 

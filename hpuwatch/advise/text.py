@@ -1,350 +1,187 @@
-"""A report for people: text for a terminal, markdown for a ticket, an env file for a server.
+"""A report for people: text for a terminal, markdown for a ticket.
 
-All three are drawn from the document alone, so whatever a person reads stands in the JSON
-too.  What to do and why comes first, then the ledger, the warm-up, the findings with the
-lines that they rest on.
+Both are drawn from the document alone, so whatever a person reads stands in the JSON too.
+What to do and why comes first, then what is expected of it and what is left alone, then the
+ledger, the warm-up, and the findings with the lines that they rest on.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from hpuwatch.advise.document import (
-    Evidence,
-    FindingPart,
-    ProposalPart,
-    Report,
-    ServerPart,
-    StartReport,
-    TrafficPart,
+from hpuwatch.advise.accountability import accountability_lines, against_lines
+from hpuwatch.advise.document import FindingPart, ProposalPart, Report, StartReport
+from hpuwatch.advise.render_findings import NOT_ESTABLISHED, notes
+from hpuwatch.advise.render_words import (
+    expected_rows,
+    heading,
+    ledger,
+    ledger_title,
+    left_rows,
+    load_lines,
+    proposal_lines,
+    quoted_line,
+    trial_lines,
+    warmup_lines,
 )
-from hpuwatch.advise.envheader import EnvHeader
-from hpuwatch.gaudi.planning import RESERVE
-from hpuwatch.units import counted, format_bytes, parse_amount
 
 _TAG = re.compile(r"<[^<>\s`]+>")
 
-SIMULATED = "SIMULATED: none of these figures was measured on a Gaudi."
-
 Emphasis = Callable[[str], str]
-
-_LEDGER = (
-    ("total", "card"),
-    ("weights", "weights"),
-    ("profile_run", "profile run"),
-    ("free", "free after both"),
-    ("usable", "usable"),
-    ("reserve", "graph reserve"),
-    ("dummy_block", "dummy block"),
-    ("kv_cache", "KV cache"),
-)
-_BRIDGE_MODES = {
-    "eager": "torch.compile (PT_HPU_LAZY_MODE=0)",
-    "lazy": "lazy mode (PT_HPU_LAZY_MODE=1)",
-}
-_BLOCK_SIZE_FROM = {
-    "derived": " (derived from the bucket ranges)",
-    "assumed": " (assumed: usual on HPU)",
-}
-_DIGITS = 4
-_LONGEST_QUOTE = 300
-"""Characters of a quoted log line; the document has all of it."""
-_PHASES = ("prompt", "decode", "multimodal")
 
 
 def render_text(
-    report: Report, *, width: int | None = None, emphasis: Emphasis = str
+    report: Report,
+    *,
+    width: int | None = None,
+    wrap: int | None = None,
+    emphasis: Emphasis = str,
 ) -> str:
-    """Return the report for a terminal.
+    """Return the report for a terminal, or for whoever reads a pipe.
 
     Args:
         report: the document.
         width: shorten quoted log lines to this many columns; None never shortens.
+        wrap: break sentences at this many columns; None never breaks them.
         emphasis: makes a headline stand out.
     """
-    blocks = ["\n".join(_start_lines(each, width, emphasis)) for each in report.reports]
+    page = _Page(width, wrap, emphasis)
+    blocks = ["\n".join(page.of_start(each)) for each in report.reports]
     return "\n\n".join(blocks) + "\n"
 
 
 def render_markdown(report: Report) -> str:
     """Return the report as markdown."""
-    return "\n\n".join(_markdown(each) for each in report.reports) + "\n"
+    return "\n\n".join("\n".join(_markdown(each)) for each in report.reports) + "\n"
 
 
-def render_env(report: Report) -> str:
-    """Return the proposals as ``KEY=VALUE`` lines with comments, or comments only."""
-    lines: list[str] = []
-    for each in report.reports:
-        lines += [f"# {_name(each.source.file)}: {one_line(each.headline.why)}"]
-        if each.origin == "simulated":
-            lines.append(f"# {SIMULATED}")
-        proposal = each.proposal
-        if proposal is None:
-            lines.append(f"# {one_line(each.headline.do)}")
-            continue
-        lines += _env_header(each.server).lines()
-        lines += [f"# {line}" for line in _proposal_lines(proposal)]
-        if proposal.flags:
-            lines.append(f"# flags: {' '.join(proposal.flags)}")
-        lines += [f"{name}={value}" for name, value in proposal.env.items()]
-    return "\n".join(lines) + "\n"
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """How wide a text is, and what makes a headline stand out."""
 
+    width: int | None
+    wrap: int | None
+    emphasis: Emphasis
 
-def _env_header(server: ServerPart) -> EnvHeader:
-    return EnvHeader(
-        release=server.release,
-        card=server.card,
-        model=server.model,
-        tp=None if server.tp is None else str(server.tp),
-    )
+    def told(self, text: str, indent: str = "", hang: str | None = None) -> list[str]:
+        """Return a sentence in lines, those after the first behind ``hang``."""
+        if self.wrap is None:
+            return [f"{indent}{text}"]
+        return textwrap.wrap(
+            text,
+            self.wrap,
+            initial_indent=indent,
+            subsequent_indent=indent if hang is None else hang,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
-
-def one_line(text: str) -> str:
-    """Return the text without line ends, for comments."""
-    return " ".join(text.split())
-
-
-def _start_lines(
-    each: StartReport, width: int | None, emphasis: Emphasis
-) -> Iterator[str]:
-    yield from _heading(each)
-    yield ""
-    yield emphasis(each.headline.do)
-    yield f"  {each.headline.why}"
-    if each.proposal is not None:
-        yield from (f"  {line}" for line in _proposal_lines(each.proposal))
-    ledger = _ledger(each)
-    if ledger:
+    def of_start(self, each: StartReport) -> Iterator[str]:
+        for line in heading(each):
+            yield from self.told(line, hang="  ")
         yield ""
-        yield _ledger_title(each)
-        name_width = max(len(name) for name, _, _ in ledger)
-        for name, amount, note in ledger:
-            yield f"  {name:<{name_width}}  {amount:>12}  {note}".rstrip()
-    yield ""
-    yield from _warmup_lines(each)
-    yield from _load_lines(each)
-    yield ""
-    yield "Findings"
-    for finding in each.findings:
-        yield from _finding_lines(
-            finding, width, told=each.headline.why.startswith(finding.title)
-        )
-    if not each.findings:
-        yield "  none"
+        for line in self.told(each.headline.do):
+            yield self.emphasis(line)
+        yield from self.told(each.headline.why, "  ")
+        if each.proposal is not None:
+            yield from self._plan(each.proposal, each.headline.why)
+        yield from self._accountability(each)
+        yield from self._left(each)
+        yield from self._ledger(each)
+        if each.origin != "predicted":
+            yield ""
+            yield from self._lines((*warmup_lines(each), *load_lines(each)))
+            yield from self._findings(each)
+        yield from self._lines(trial_lines(each))
 
+    def _lines(self, lines: Iterable[str]) -> Iterator[str]:
+        """Print lines at their own indentation, what is broken two columns deeper."""
+        for line in lines:
+            indent = line[: len(line) - len(line.lstrip())]
+            yield from self.told(line.lstrip(), indent, f"{indent}  ") or [""]
 
-def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
+    def _plan(self, proposal: ProposalPart, why: str) -> Iterator[str]:
+        for line in proposal_lines(proposal):
+            if line != why:
+                yield from self.told(line, "  ")
+        if len(proposal.steps) > 1:
+            yield ""
+            yield "Steps, all with one restart, the most gain first"
+            for number, step in enumerate(proposal.steps, 1):
+                text = f"{number}. {', '.join(step.settings)}: {step.gain}. {step.why}"
+                yield from self.told(text, "  ", "     ")
+        rows = expected_rows(proposal)
+        if rows:
+            yield ""
+            yield "Expected with it"
+            yield from self._table(rows)
+        for caution in proposal.cautions:
+            yield from self.told(f"Beware: {caution}", "  ", "    ")
 
+    def _accountability(self, each: StartReport) -> Iterator[str]:
+        for lines in (
+            against_lines(each.against),
+            accountability_lines(each.accountability),
+        ):
+            for number, line in enumerate(lines):
+                if number == 0:
+                    yield ""
+                yield from self.told(line.lstrip(), "  " if number else "", "    ")
 
-def _heading(each: StartReport) -> Iterator[str]:
-    yield f"{_name(each.source.file)}: {_server(each)}"
-    if each.origin == "simulated":
-        yield SIMULATED
-    if broken := each.source.broken_events:
-        yield (
-            f"{counted(broken, 'event')} of this log could not be taken in: that is a "
-            "fault of hpuwatch, please report it"
-        )
-    if each.earlier and (gone := each.earlier[0].source.start - 1):
-        starts = counted(gone, "earlier start")
-        yield f"{starts} in this log were read, but are not kept"
-    for earlier in each.earlier:
-        yield (
-            f"earlier start {earlier.source.start} in this log ended "
-            f"{earlier.server.phase}: {_first_title(earlier)}"
-        )
+    def _left(self, each: StartReport) -> Iterator[str]:
+        rows = left_rows(each)
+        if not rows:
+            return
+        yield ""
+        yield "Left as it is"
+        for name, why in rows:
+            yield from self.told(f"{name}: {why}.", "  ", "    ")
 
+    def _ledger(self, each: StartReport) -> Iterator[str]:
+        rows = ledger(each)
+        if rows:
+            yield ""
+            yield ledger_title(each)
+            yield from self._table(rows)
 
-def _first_title(each: StartReport) -> str:
-    return each.findings[0].title if each.findings else "nothing to say"
+    def _table(self, rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+        rows = list(rows)
+        name_width = max(len(name) for name, _, _ in rows)
+        for name, amount, note in rows:
+            row = f"  {name:<{name_width}}  {amount:>12}"
+            yield from self.told(note, f"{row}  ", " " * (len(row) + 2)) or [row]
 
+    def _findings(self, each: StartReport) -> Iterator[str]:
+        yield ""
+        yield "Findings"
+        for finding in each.findings:
+            told = each.headline.why.startswith(finding.title)
+            yield from self._finding(finding, told=told)
+        if not each.findings:
+            yield "  none"
+        if each.not_established:
+            yield ""
+            yield NOT_ESTABLISHED
+        for said in each.not_established:
+            yield from self.told(said, "  ", "    ")
 
-def _server(each: StartReport) -> str:
-    server = each.server
-    release = server.release
-    if release and server.assumed_like:
-        release += f", assumed like {server.assumed_like}"
-    version = f"vLLM {server.version}" if server.version else "vLLM of unknown version"
-    cards = f"{server.tp} x " if server.tp and server.tp > 1 else ""
-    parts = [
-        server.model or "unknown model",
-        f"on {cards}{server.card}" if server.card else "on an unknown card",
-        f"{version} ({release})" if release else version,
-        f"engine {server.engine}" if server.engine else "",
-        _BRIDGE_MODES.get(server.bridge_mode or "", server.bridge_mode or ""),
-        f"last seen {server.phase}",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _proposal_lines(proposal: ProposalPart) -> Iterator[str]:
-    won = proposal.expected.get("kv_blocks_won")
-    if won is None or won < 0:
-        yield proposal.why
-    if won is not None:
-        expected = proposal.expected
-        verb = "wins" if won > 0 else "costs"
-        share = abs(expected["kv_blocks_won_percent"])
-        yield (
-            f"This step {verb} {abs(won):,.0f} KV blocks ({share:g} %), "
-            f"{abs(expected['kv_tokens_won']):,.0f} tokens: then "
-            f"{expected['kv_blocks']:,.0f} blocks in "
-            f"{format_bytes(expected['kv_cache_bytes'])} of KV cache and "
-            f"{format_bytes(expected['reserve_bytes'])} for graphs."
-        )
-    yield from proposal.kept
-    if won is not None and won > 0 and not proposal.proven:
-        yield "Never more than half of what lies idle is taken in one step."
-
-
-def _ledger_title(each: StartReport) -> str:
-    memory = each.memory
-    if memory.ranks > 1:
-        return (
-            f"Memory of one card (rank {memory.rank}, the tightest of {memory.ranks})"
-        )
-    return "Memory of the card"
-
-
-def _ledger(each: StartReport) -> list[tuple[str, str, str]]:
-    memory, kv = each.memory, each.kv
-    notes = {
-        "profile_run": _seconds(memory.profile_seconds),
-        "usable": _setting("gpu_memory_utilization", memory.utilisation),
-        "reserve": _setting(RESERVE, memory.reserve_ratio),
-    }
-    rows = [
-        (words, _rounded(memory.printed[name]), notes.get(name, ""))
-        for name, words in _LEDGER
-        if name in memory.printed
-    ]
-    if kv.blocks is not None:
-        known = _BLOCK_SIZE_FROM.get(kv.block_size_from or "", "")
-        tokens = f" = {kv.tokens:,} tokens" if kv.tokens is not None else ""
-        note = f"of {kv.block_size} tokens{known}{tokens}"
-        rows.append(("KV blocks", f"{kv.blocks:,}", note))
-    elif kv.tokens is not None:
-        rows.append(("KV tokens", f"{kv.tokens:,}", ""))
-    return rows
-
-
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:g} s"
-
-
-def _setting(name: str, value: float | None) -> str:
-    return "" if value is None else f"{name}={value:g}"
-
-
-def _warmup_lines(each: StartReport) -> Iterator[str]:
-    warmup, buckets = each.warmup, each.buckets
-    counts = {"prompt": buckets.prompt, "decode": buckets.decode}
-    listed = [
-        f"{count:,} {phase}" for phase, count in counts.items() if count is not None
-    ]
-    of = f" of {' and '.join(listed)} buckets" if listed else ""
-    if buckets.multimodal is not None:
-        # Each image size is warmed in several batches, so these are no buckets.
-        images = f"{buckets.multimodal:,} multimodal steps"
-        of = f"{of}, {images}" if of else f" of {images}"
-    if warmup.skipped:
-        yield f"Warm-up{of}: skipped"
-    elif warmup.finished:
-        yield f"Warm-up{of}: finished in {warmup.seconds:g} s"
-    elif warmup.total:
-        yield f"Warm-up{of}: not finished ({warmup.done:,} of {warmup.total:,} done)"
-    else:
-        yield f"Warm-up{of}: not reached"
-    steps = {
-        **{phase: warmup.phase_seconds.get(phase) for phase in _PHASES},
-        "sampler": warmup.sampler_seconds,
-        "defragmenter": warmup.defragmenter_seconds,
-        "engine in all": warmup.init_seconds,
-    }
-    took = [f"{name} {seconds:g} s" for name, seconds in steps.items() if seconds]
-    if took:
-        yield f"  took: {', '.join(took)}"
-    used = [
-        f"{name.removesuffix('_used_bytes')} {_rounded(printed)}"
-        for name, printed in each.graphs.printed.items()
-    ]
-    if warmup.allocated_bytes is not None:
-        used.append(f"all of warm-up {format_bytes(warmup.allocated_bytes)}")
-    if used:
-        yield f"  graphs really used: {', '.join(used)}"
-
-
-def _load_lines(each: StartReport) -> Iterator[str]:
-    traffic = each.traffic
-    if not traffic.busy_lines:
-        yield "Load: none in this log"
-        return
-    peaks = [
-        f"{traffic.running_peak:,} running" if traffic.running_peak else "",
-        f"{traffic.waiting_peak:,} waiting" if traffic.waiting_peak else "",
-        f"KV use {traffic.kv_use_peak_percent:g} %"
-        if traffic.kv_use_peak_percent is not None
-        else "",
-        _rate(traffic),
-    ]
-    short = (
-        ""
-        if traffic.running_peak
-        else "requests too short to be seen running in a periodic line; "
-    )
-    yield (
-        f"Load: {short}at most {', '.join(peak for peak in peaks if peak)}; "
-        f"{_preemptions(traffic)}"
-    )
-
-
-def _rate(traffic: TrafficPart) -> str:
-    rate = traffic.generation_tokens_per_second_peak
-    return "" if rate is None else f"{rate:,.0f} generated tokens/s"
-
-
-def _preemptions(traffic: TrafficPart) -> str:
-    if traffic.preemptions or traffic.preemptions_printed:
-        return f"{traffic.preemptions:,} preemptions"
-    return "no preemptions reported"
-
-
-def _rounded(printed: str) -> str:
-    """Print an amount of the log with no more digits than all others here."""
-    digits = printed.partition(" ")[0].replace(".", "").lstrip("-0")
-    if len(digits) <= _DIGITS:
-        return printed
-    return format_bytes(parse_amount(printed).bytes)
-
-
-def _finding_lines(
-    finding: FindingPart, width: int | None, *, told: bool
-) -> Iterator[str]:
-    """Print a finding; the one that the headline told keeps its lines only."""
-    yield f"  [{finding.severity}] {finding.code} {finding.name}: {finding.title}"
-    if not told:
-        yield f"      {finding.why}"
-        if finding.cure:
-            yield f"      > {finding.cure}"
-    for line in finding.evidence:
-        quoted = f"      {_quote(line)}"
-        yield (
-            quoted
-            if width is None or len(quoted) <= width
-            else quoted[: width - 1] + "…"
-        )
-
-
-def _quote(line: Evidence) -> str:
-    """Quote a log line, cut where it would flood the report."""
-    place = f":{line.line}" if line.line else ""  # 0: of another log's end
-    where, text = f"{_name(line.file)}{place}: ", line.text
-    more = len(text) - _LONGEST_QUOTE
-    if more > 0:
-        text = f"{text[:_LONGEST_QUOTE]}… ({more:,} more characters)"
-    return where + text
+    def _finding(self, finding: FindingPart, *, told: bool) -> Iterator[str]:
+        """Print a finding; the one that the headline told keeps its lines only."""
+        title = f"[{finding.severity}] {finding.code} {finding.name}: {finding.title}"
+        yield from self.told(title, "  ", "      ")
+        if not told:
+            yield from self.told(finding.why, "      ")
+            if finding.cure:
+                yield from self.told(f"> {finding.cure}", "      ", "        ")
+        for note in notes(finding):
+            yield from self.told(note, "      ", "        ")
+        for line in finding.evidence:
+            quoted = f"      {quoted_line(line)}"
+            is_long = self.width is not None and len(quoted) > self.width
+            yield f"{quoted[: (self.width or 1) - 1]}…" if is_long else quoted
 
 
 def _visible(text: str) -> str:
@@ -352,34 +189,81 @@ def _visible(text: str) -> str:
     return _TAG.sub(r"`\g<0>`", text)
 
 
-def _markdown(each: StartReport) -> str:
-    heading = [_visible(line) for line in _heading(each)]
-    lines = [f"## {heading[0]}", *heading[1:], "", f"**{_visible(each.headline.do)}**"]
-    lines += ["", _visible(each.headline.why)]
+def _markdown(each: StartReport) -> Iterator[str]:
+    head, *more = [_visible(line) for line in heading(each)]
+    yield from (f"## {head}", *more, "", f"**{_visible(each.headline.do)}**")
+    yield from ("", _visible(each.headline.why))
     if each.proposal is not None:
-        settings = [f"{name}={value}" for name, value in each.proposal.env.items()]
-        settings += [" ".join(each.proposal.flags)] if each.proposal.flags else []
-        lines += ["", "```", *settings, "```", "", *_proposal_lines(each.proposal)]
-    ledger = _ledger(each)
-    if ledger:
-        lines += ["", _ledger_title(each), "", "| | | |", "|---|---:|---|"]
-        lines += [f"| {name} | {amount} | {note} |" for name, amount, note in ledger]
-    lines += ["", *(f"- {line.strip()}" for line in _warmup_lines(each))]
-    lines += [f"- {line}" for line in _load_lines(each)]
+        yield from _markdown_plan(each.proposal, each.headline.why)
+    for lines in (
+        against_lines(each.against),
+        accountability_lines(each.accountability),
+    ):
+        title, *told = lines or [""]
+        if title:
+            yield from (
+                "",
+                _visible(title),
+                "",
+                *(f"- {line.strip()}" for line in told),
+            )
+    yield from _markdown_ground(each)
     for finding in each.findings:
-        title = _visible(finding.title)
-        lines += [
-            "",
-            f"### `{finding.code}` {finding.name} ({finding.severity}): {title}",
-            "",
-        ]
-        lines.append(_visible(f"{finding.why} {finding.cure}".strip()))
-        lines += _quoted(finding)
-    return "\n".join(lines)
+        yield from _markdown_finding(finding)
+    if each.not_established:
+        yield from ("", NOT_ESTABLISHED, "")
+        yield from (f"- {said}" for said in each.not_established)
+    trials = list(trial_lines(each))
+    if trials:
+        yield from ("", "```text", *trials, "```")
 
 
-def _quoted(finding: FindingPart) -> list[str]:
-    if not finding.evidence:
-        return []
-    quoted = [_quote(line) for line in finding.evidence]
-    return ["", "```text", *quoted, "```"]
+def _markdown_ground(each: StartReport) -> Iterator[str]:
+    """Print what stays as it is, and the figures of the start."""
+    left = left_rows(each)
+    if left:
+        yield from ("", "Left as it is", "")
+        yield from (f"- `{name}`: {_visible(why)}." for name, why in left)
+    rows = ledger(each)
+    if rows:
+        yield from ("", ledger_title(each), "", "| | | |", "|---|---:|---|")
+        yield from (f"| {name} | {amount} | {note} |" for name, amount, note in rows)
+    if each.origin != "predicted":
+        yield ""
+        yield from (f"- {line.strip()}" for line in warmup_lines(each))
+        yield from (f"- {line}" for line in load_lines(each))
+
+
+def _markdown_plan(proposal: ProposalPart, why: str) -> Iterator[str]:
+    settings = [f"{name}={value}" for name, value in proposal.env.items()]
+    settings += [f"unset {name}" for name in proposal.unset]
+    file = proposal.bucket_file
+    settings += [f"{file.variable}={file.path}"] if file is not None else []
+    settings += [" ".join(proposal.flags)] if proposal.flags else []
+    yield from ("", "```", *settings, "```", "")
+    yield from (_visible(line) for line in proposal_lines(proposal) if line != why)
+    if len(proposal.steps) > 1:
+        yield from ("", "Steps, all with one restart, the most gain first", "")
+        for number, step in enumerate(proposal.steps, 1):
+            typed = ", ".join(f"`{each}`" for each in step.settings)
+            yield f"{number}. {typed}: {step.gain}. {_visible(step.why)}"
+    rows = expected_rows(proposal)
+    if rows:
+        yield from ("", "Expected with it", "", "| | | |", "|---|---:|---|")
+        yield from (f"| {name} | {amount} | {note} |" for name, amount, note in rows)
+    if proposal.cautions:
+        yield ""
+        yield from (f"- Beware: {_visible(each)}" for each in proposal.cautions)
+
+
+def _markdown_finding(finding: FindingPart) -> Iterator[str]:
+    title = _visible(finding.title)
+    yield ""
+    yield f"### `{finding.code}` {finding.name} ({finding.severity}): {title}"
+    yield ""
+    yield _visible(f"{finding.why} {finding.cure}".strip())
+    known = [*notes(finding)]
+    yield from ("", *(f"- {note}" for note in known)) if known else ()
+    if finding.evidence:
+        quoted = [quoted_line(line) for line in finding.evidence]
+        yield from ("", "```text", *quoted, "```")

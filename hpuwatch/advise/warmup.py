@@ -2,81 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from hpuwatch.advise.bucketing import (
-    Ranges,
-    flags_of,
-    ranges_of,
-    variable_of,
-)
+from hpuwatch.advise.bucketing import Axis, variable_of, wider
 from hpuwatch.advise.finding import INFO, Case, Sighting
-from hpuwatch.gaudi.resolve import FILE_VARIABLE
+from hpuwatch.advise.warmup_time import seconds_each
+from hpuwatch.gaudi.estimate import Estimate
 from hpuwatch.state.model import DECODE, PROMPT, Miss, Shape, Start
 from hpuwatch.state.serving import NOT_PREPARED
 
 _WORDS = {0: "batch", 1: "query length", 2: "blocks"}
 _SHOWN = 3
-
-_Axis = tuple[str, int]
-"""A phase and the place of a number in its buckets."""
+_CHEAPEST, _DEAREST = 0.59, 1.44
+"""What a third of a bar's buckets took, of the mean over all: see gaudi.warmuptime."""
 
 
 def skipped(case: Case) -> Sighting | None:
     """Look for a warm-up that was switched off."""
     known = case.start.warmup.skipped
     return None if known is None else Sighting(lines=(known.line,))
-
-
-def above_kv(case: Case) -> Sighting | None:
-    """Look for decode buckets with more blocks than the KV cache has."""
-    start = case.start
-    blocks, listed = start.kv.blocks, start.buckets.get(DECODE)
-    if blocks is None or listed is None or not listed.value.shapes:
-        return None
-    if blocks.value <= 0:
-        return None  # that is another finding
-    if "blocks" not in listed.line.text:
-        return None  # fork 1.17 lists tokens
-    shapes = listed.value.shapes
-    above = [shape for shape in shapes if shape[-1] > blocks.value]
-    if not above:
-        return None
-    cure, words = _cure_above(ranges_of(start))
-    return Sighting(
-        cure=cure,
-        numbers={
-            "decode_buckets": len(shapes),
-            "decode_buckets_above_kv": len(above),
-            "decode_buckets_above_kv_percent": round(100 * len(above) / len(shapes)),
-            "kv_blocks": blocks.value,
-            "largest_bucket_blocks": max(shape[-1] for shape in shapes),
-        },
-        words=words,
-        lines=(blocks.line, listed.line),
-    )
-
-
-def _cure_above(ranges: Ranges) -> tuple[tuple[str, ...], dict[str, object]]:
-    """Say how the largest decode buckets go, by what the server's strategy heeds."""
-    words: dict[str, object] = {
-        "variable": variable_of(DECODE, 2),
-        "acting": ranges.variable(DECODE, 2),
-        "flags": " or ".join(flags_of(DECODE, 2)),
-        "strategy": ranges.word,
-        "switch": ranges.switch,
-        "file": FILE_VARIABLE,
-    }
-    if ranges.strategy == "file":
-        return ("cure_file",), words
-    if ranges.strategy is None:
-        return ("cure_unknown",), words
-    if words["acting"] is not None:
-        return ("cure",), words
-    if not ranges.switch:
-        return ("cure_flags",), words
-    switch = "cure_switch_or_file" if ranges.reads_file else "cure_switch"
-    return ("cure_flags", switch), words
 
 
 def misses(case: Case) -> Sighting | None:
@@ -87,9 +31,10 @@ def misses(case: Case) -> Sighting | None:
         return None
     ranges = [_against(start, phase, seen) for phase in _phases(seen)]
     expected = start.warmup.skipped is not None
-    cure, words = _cure(start, [axis for _, axes in ranges for axis in axes])
+    price = _price(start, seen)
+    cure, words = wider(start, [axis for _, axes in ranges for axis in axes])
     return Sighting(
-        why=("why", "why_skipped", "ranges") if expected else ("why", "ranges"),
+        why=_why(expected=expected, priced=price is not None),
         cure=() if expected else cure,
         numbers={
             f"{phase}_{reason}": sum(
@@ -99,6 +44,7 @@ def misses(case: Case) -> Sighting | None:
             )
             for phase, reason in sorted({(miss.phase, miss.reason) for miss in seen})
         },
+        figures={} if price is None else {"warmup_seconds_more": price},
         words={
             "shapes": _shapes(seen),
             "ranges": " ".join(said for said, _ in ranges),
@@ -107,6 +53,22 @@ def misses(case: Case) -> Sighting | None:
         lines=tuple(miss.line for miss in seen[:_SHOWN]),
         severity=INFO if expected else None,
     )
+
+
+def _why(*, expected: bool, priced: bool) -> tuple[str, ...]:
+    said = ("why", "why_skipped", "ranges") if expected else ("why", "ranges")
+    return (*said, "why_price") if priced else said
+
+
+def _price(start: Start, seen: Sequence[Miss]) -> Estimate | None:
+    """Return what warm-up would have taken for these shapes: their number times its pace."""
+    rates = {phase: seconds_each(start, phase) for phase in _phases(seen)}
+    costs = [rates[miss.phase] for miss in seen]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return None
+    whole = sum(known)
+    return Estimate(whole, whole * _CHEAPEST, whole * _DEAREST, "learned")
 
 
 def _phases(seen: Sequence[Miss]) -> list[str]:
@@ -126,7 +88,7 @@ def _shapes(seen: Sequence[Miss]) -> str:
 
 def _against(
     start: Start, phase: str, seen: Sequence[Miss]
-) -> tuple[str, tuple[_Axis, ...]]:
+) -> tuple[str, tuple[Axis, ...]]:
     """Say which range the shapes miss, and which axes would have to be wider."""
     shapes = [miss.shape for miss in seen if miss.phase == phase]
     listed = start.buckets.get(phase)
@@ -173,49 +135,3 @@ def _is_listed(phase: str, shape: Shape, buckets: set[Shape]) -> bool:
     if phase == PROMPT:
         return any(bucket[: len(shape)] == shape for bucket in buckets)
     return shape in buckets
-
-
-def _cure(
-    start: Start, axes: Sequence[_Axis]
-) -> tuple[tuple[str, ...], dict[str, object]]:
-    """Say how the ranges get wider, by what the server's strategy heeds."""
-    words: dict[str, object] = {"file": FILE_VARIABLE}
-    if not axes:
-        return ("cure_between",), words
-    ranges = ranges_of(start)
-    if ranges.strategy == "file":
-        return ("cure_file",), words
-    acting = _distinct(ranges.variable(*axis) for axis in axes)
-    vain = [axis for axis in axes if not ranges.variable(*axis)]
-    words |= {
-        "acting": " and ".join(acting),
-        "vain": " and ".join(_distinct(variable_of(*axis) for axis in vain)),
-        "flags": " and ".join(
-            _distinct(flag for axis in vain for flag in flags_of(*axis))
-        ),
-        "strategy": ranges.word,
-        "ways": _ways(ranges, vain),
-    }
-    cure = ["cure"] if acting else []
-    if ranges.strategy is None:
-        cure.append("cure_unknown")
-    elif vain:
-        cure.append("cure_vain")
-    return tuple(cure), words
-
-
-def _ways(ranges: Ranges, vain: Sequence[_Axis]) -> str:
-    """Say what helps where the variables of the axes are ignored."""
-    names = " and ".join(_distinct(variable_of(*axis) for axis in vain))
-    ways = []
-    if ranges.switch:
-        ways.append(f"set {ranges.switch} and raise {names}")
-    if ranges.reads_file:
-        ways.append(f"list the shapes in a bucket file ({FILE_VARIABLE})")
-    ways.append("limit the requests")
-    said = ", or ".join(ways)
-    return f"{said[0].upper()}{said[1:]}"
-
-
-def _distinct(names: Iterable[str | None]) -> list[str]:
-    return list(dict.fromkeys(name for name in names if name is not None))

@@ -13,6 +13,7 @@ import threading
 from contextlib import ExitStack
 
 from hpuwatch.app.reload import LiveRules
+from hpuwatch.app.remember import LiveStarts
 from hpuwatch.clock import Clock
 from hpuwatch.life.machine import Fact
 from hpuwatch.life.phases import Phase
@@ -35,8 +36,22 @@ _SAMPLE = 64 * 1024
 class Attachment:
     """Follows one log."""
 
-    def __init__(self, name: str, log: str, rules: LiveRules, clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        log: str,
+        rules: LiveRules,
+        clock: Clock,
+        starts: LiveStarts | None = None,
+    ) -> None:
         """Open the log.
+
+        Args:
+            name: the instance.
+            log: a file, or ``-`` for standard input.
+            rules: what its lines mean.
+            clock: where time comes from.
+            starts: remembers the server's starts; None remembers nothing.
 
         Raises:
             MissingFileError: there is no such file.
@@ -46,6 +61,7 @@ class Attachment:
         self._log = log
         self._clock = clock
         self._rules = rules
+        self._starts = starts
         self._watch = Watch(name, rules.rules, clock, unwrap=True)
         self._watch.process(Fact.SPAWNED)
         self._latest = self._snapshot()
@@ -78,6 +94,8 @@ class Attachment:
                 self._tick()
             self._watch.close()
             self._latest = self._snapshot()
+            if self._starts is not None:
+                self._starts.close(self._latest.state)
         say(f"{self._log}: no longer followed; {self._latest.reason}")
 
     def _catch_up(self) -> None:
@@ -108,6 +126,8 @@ class Attachment:
             self._watch.settle()
         self._quiet_seconds += seconds
         self._latest = self._snapshot()
+        if self._starts is not None:
+            self._starts.look(self._latest)
         self._tell_failure()
         self._wake.wait(seconds)
         self._wake.clear()

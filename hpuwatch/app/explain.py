@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hpuwatch.advise.catalogue import Row
 from hpuwatch.advise.lint.kinds import LINT_KINDS
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.rules import shipped_rules
@@ -28,6 +29,8 @@ from hpuwatch.parse.rules import FAULT, Rule
 
 _NEAREST = 3
 _LIKE = 0.5  # how alike a name must be to be offered
+_QUOTES = "none: its figures are those of the lines"
+_FORM = "the form of the log itself, as the releases' own sources print it"
 _WORDS = {
     "refusal of predict": REFUSALS,
     "caution of predict": CAUTIONS,
@@ -167,16 +170,26 @@ def _finding(name: str) -> Iterator[Meaning]:
             "severity": kind.severity,
             "what helps": kind.then,
             "evidence needed": kind.evidence,
-            "formula": kind.formula,
-            "thresholds": dict(kind.limits),
-            "sources": list(kind.sources),
+            "formula": kind.formula or _QUOTES,
+            "thresholds": {name: f"{at:g}" for name, at in kind.limits.items()},
+            "sources": list(kind.sources) or [_FORM],
             "example": kind.example,
+            "can help": _levers(kind.helps),
+            "can't help": _levers(kind.cannot_help),
         }
+        facts = {name: fact for name, fact in facts.items() if fact}
         yield Meaning(kind="finding", text=kind.when, facts=facts)
     for lint in LINT_KINDS:
         if lint.code == name:
             facts = {"severity": lint.severity}
             yield Meaning(kind="finding of lint", text=lint.when, facts=facts)
+
+
+def _levers(rows: list[Row]) -> list[str]:
+    return [
+        f"{row.change} {row.knob}{f' ({row.only})' if row.only else ''}: {row.why}"
+        for row in rows
+    ]
 
 
 def _knob(name: str) -> Iterator[Meaning]:

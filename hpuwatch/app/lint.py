@@ -162,7 +162,7 @@ def judge(order: Order, environ: Mapping[str, str]) -> Verdict:
             order,
             start,
             settings,
-            fingerprint(command, environ) if command and order.inherit else None,
+            _base(order, command, environ, start),
             wants_release=header is not None and header.release is not None,
         ),
     )
@@ -273,6 +273,22 @@ def _server(
         tp=cards.value if cards else tp,
         base=base,
     )
+
+
+def _base(
+    order: Order,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    start: Start | None,
+) -> str | None:
+    """Return the fingerprint of what the server is started with, None where none tells."""
+    if command and order.inherit:
+        return fingerprint(command, environ)
+    if start is None or command:
+        return None
+    from hpuwatch.advise.plan_parts import base_of, settings_of
+
+    return base_of(settings_of(start))
 
 
 def _passed_over(command: Sequence[str], told: Collection[str]) -> Iterator[str]:

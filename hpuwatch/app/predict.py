@@ -7,18 +7,17 @@ cost.  Without one, a model's ``config.json`` and a card stand in, labelled so.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from hpuwatch.advise.baseline import Baseline, baseline_of
 from hpuwatch.advise.envheader import EnvHeader
-from hpuwatch.advise.figures import ACTIVATION_SHARE, tightest
+from hpuwatch.advise.figures import tightest
 from hpuwatch.advise.graphmemory import warmup_use_of
 from hpuwatch.advise.lint.origin import disagreements
+from hpuwatch.advise.plan_first import device_of, weights_of
 from hpuwatch.app.bucket_sources import UNKNOWN, Told, with_file
-from hpuwatch.app.server_inputs import read_text
+from hpuwatch.app.first import config_of_model
 from hpuwatch.errors import ConfigError, InputError, UsageError
 from hpuwatch.gaudi.basis import Basis, Device, Printed
 from hpuwatch.gaudi.buckets import Bucket, find
@@ -26,7 +25,6 @@ from hpuwatch.gaudi.cards import card_called
 from hpuwatch.gaudi.caution import cautions
 from hpuwatch.gaudi.estimate import Estimate, exactly
 from hpuwatch.gaudi.graphlaw import WarmupUse, prior
-from hpuwatch.gaudi.memory import free_after_load
 from hpuwatch.gaudi.modelshape import ModelShape, read_model
 from hpuwatch.gaudi.planning import Change, Plan, applied
 from hpuwatch.gaudi.predict import Forecast, predict
@@ -34,9 +32,6 @@ from hpuwatch.gaudi.refusal import Remark, refusals
 from hpuwatch.gaudi.repair import repair
 from hpuwatch.gaudi.search import SearchCutError
 from hpuwatch.state.model import Start, value_of
-
-_WEIGHTS_MORE = 1.05
-"""Printed weights were up to so many times the estimate (see docs/memory.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +202,7 @@ def _from_nothing(order: Order) -> Prediction:
     """Predict without a log: from a model and a card, or from a number of blocks."""
     if order.current:
         raise UsageError("--current tells more of a running server: give its log")
-    model = None if order.model is None else read_model(_config(order.model))
+    model = None if order.model is None else read_model(config_of_model(order.model))
     bare = Told().plan
     named = replace(bare, release_text=order.release or bare.release_text)
     plan = applied(named, order.changes)
@@ -233,7 +228,7 @@ def _from_nothing(order: Order) -> Prediction:
         raise UsageError(
             "nothing tells the KV blocks: give a log, --model and --card, or --num-blocks"
         )
-    weights = _weights(model, plan.tensor_parallel) if model else None
+    weights = weights_of(model, plan.tensor_parallel) if model else None
     return Prediction(
         basis,
         model=model.name if model else None,
@@ -257,37 +252,14 @@ def _check_origin(header: EnvHeader | None, server: EnvHeader) -> None:
         raise ConfigError(f"{told} Don't use this env file here: tune on this server.")
 
 
-def _config(path: str) -> Mapping[str, object]:
-    file = Path(path)
-    if file.is_dir():
-        file /= "config.json"
-    try:
-        document = json.loads(read_text(file, "utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"--model {file} is no JSON ({error})") from None
-    if not isinstance(document, dict):
-        raise InputError(f"--model {file} is no config.json of a model")
-    return document
-
-
 def _device(model: ModelShape | None, card: str | None, tp: int) -> Device | None:
     """Return what a card has beside the weights, by estimate; None without both."""
     if card is None:
         return None
-    total = card_called(card).total_bytes
+    known = card_called(card)
     if model is None:
         raise UsageError("--card tells nothing without --model")
-    weights = _weights(model, tp)
-    free = free_after_load(total, round(weights.value))
-    allowance = round(ACTIVATION_SHARE * max(0, free))
-    low = total - weights.high - allowance  # a profile run may take as much
-    return Device(Estimate(free, low, free, "prior"), allowance, model)
-
-
-def _weights(model: ModelShape, tp: int) -> Estimate:
-    """Return the bytes of the weights on one card, by estimate."""
-    found = model.weight_bytes(tp)
-    return Estimate(found, found, found * _WEIGHTS_MORE, "prior")
+    return device_of(model, known, tp)
 
 
 def _printed_weights(start: Start) -> Estimate | None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from hpuwatch.advise.document import Report
 from hpuwatch.advise.report import build_report
 from hpuwatch.app.catalogue import shipped_findings
+from hpuwatch.app.remember import Memory
 from hpuwatch.app.rules import shipped_rules
-from hpuwatch.errors import InputError
+from hpuwatch.errors import InputError, MissingFileError
 from hpuwatch.events import Event
 from hpuwatch.parse.parser import Parser
 from hpuwatch.parse.rules import RuleSet
@@ -55,8 +56,17 @@ _AT_ONCE = 1_000  # events that are folded together at most
 _HEARD = 4_000  # characters of a line that are looked at
 
 
-def report_of(paths: Sequence[str], rules_folder: Path | None = None) -> Report:
+def report_of(
+    paths: Sequence[str],
+    rules_folder: Path | None = None,
+    memory: Memory | None = None,
+) -> Report:
     """Return the report over log files; ``-`` is standard input.
+
+    Args:
+        paths: the logs.
+        rules_folder: log rules beside the shipped ones.
+        memory: where starts and suggestions are kept; None keeps nothing.
 
     Raises:
         MissingFileError: a file can't be opened.
@@ -65,7 +75,29 @@ def report_of(paths: Sequence[str], rules_folder: Path | None = None) -> Report:
     """
     rules = shipped_rules(rules_folder)
     states = [(path, state_of(path, rules)) for path in paths]
-    return build_report(states, shipped_findings())
+    if memory is None:
+        return build_report(states, shipped_findings())
+    factors = memory.widenings(states)
+    return memory.keep(build_report(states, shipped_findings(), factors), states)
+
+
+def spool_of(name: str | None, state_dir: str | None) -> str:
+    """Return the log of the newest server that ``hpuwatch run`` started under a name.
+
+    Raises:
+        MissingFileError: nothing ran under that name.
+    """
+    from hpuwatch.runtime.instance import Instance
+    from hpuwatch.settings import load_settings
+
+    settings = load_settings(name=name, state_dir=state_dir)
+    spool = Instance(settings.state_root(), settings.name).spool
+    if not spool.is_file():
+        raise MissingFileError(
+            f"no server has run under the name {settings.name!r} in "
+            f"{settings.state_root()}: check --name and --state-dir, or name a log"
+        )
+    return str(spool)
 
 
 def state_of(path: str, rules: RuleSet) -> State:

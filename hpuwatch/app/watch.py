@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.door import Door
 from hpuwatch.app.reload import LiveRules
+from hpuwatch.app.remember import LiveStarts, Memory, settings_of_process
 from hpuwatch.clock import Clock
 from hpuwatch.errors import ResourceError
 from hpuwatch.life.machine import Fact
@@ -98,9 +100,11 @@ class Watcher:
         self._latest = self._watch.snapshot()
         self._door = Door(task.listen, lambda: self._latest, clock)
         self._quiet_ticks = self._ticks = 0
+        self._starts = self._remembering()
         self._stop_told = self._keeper_missed = self._ordered = False
         self._status = ""
         self._server_env: dict[str, str] = {}
+        self._server_given: Mapping[str, str] | None = None
 
     def run(self) -> int:
         """Watch until the server has ended; return the exit code for the keeper."""
@@ -114,6 +118,16 @@ class Watcher:
         self._door.close()
         self._room.close()
         return 0
+
+    def _remembering(self) -> LiveStarts | None:
+        """Return who keeps this run's starts; nobody, where there is no folder."""
+        folder = self._folder
+        if folder is None:
+            return None
+        memory = Memory(
+            folder.parent, self._clock, say, folder, lambda: self._server_given
+        )
+        return LiveStarts(str(folder / "spool"), memory)
 
     def _live(self) -> None:
         while not self._ordered:
@@ -145,6 +159,8 @@ class Watcher:
             self._stop_told = True
             self._watch.process(Fact.STOP_ASKED)
         self._publish()
+        if self._starts is not None:
+            self._starts.look(self._latest)
         self._door.open()
         if self._ticks % _TICKS_BETWEEN_STATUS == 0:
             self._check_folder()
@@ -196,7 +212,7 @@ class Watcher:
         folder, facts = self._folder, self._task.files.facts
         if folder is None or _same_file(folder / "facts", facts):
             return
-        self._folder = None
+        self._folder = self._starts = None
         say(
             f"{folder} was removed or belongs to another run by now; the server goes on "
             "and is watched, but last-exit will have nothing to show of it"
@@ -245,6 +261,8 @@ class Watcher:
         if others is not None:
             document = document.model_copy(update={"elsewhere": others.quotes()})
         self._say_last_words(document)
+        if self._starts is not None:
+            self._starts.close(before.state)
 
     def _other_logs(self) -> OtherLogs:
         since = self._facts.started_at or self._clock.now()
@@ -255,6 +273,9 @@ class Watcher:
         server = self._facts.server
         if server is not None and server.alive():
             self._server_env = log_environment(server.pid) or self._server_env
+            if self._server_given is None or self._latest.phase is not Phase.READY:
+                found = settings_of_process(server.pid)
+                self._server_given = found or self._server_given
 
     def _say_last_words(self, document: LastExit) -> None:
         if self._folder is not None:

@@ -39,6 +39,9 @@ def explain(
             print(line)
 
 
+_ROW_BY_ROW = ("can help", "can't help")
+
+
 def _facts(meaning: Meaning) -> Iterator[str]:
     for key, value in meaning.facts.items():
         if key == "rules":
@@ -48,6 +51,9 @@ def _facts(meaning: Meaning) -> Iterator[str]:
         elif isinstance(value, dict):
             yield f"  {key}:"
             yield from (f"    {text} ({where})" for where, text in value.items())
+        elif key in _ROW_BY_ROW:
+            yield f"  {key}:"
+            yield from (f"    {row}" for row in value)
         else:
             yield f"  {key}: {_plain(value)}"
 

@@ -12,9 +12,11 @@ from hpuwatch import __version__
 from hpuwatch.cli import (
     attach,
     buckets,
+    compare,
     demo,
     doctor,
     explain,
+    history,
     last_exit,
     lint,
     parse,
@@ -70,9 +72,19 @@ def build() -> typer.Typer:
     add = partial(_add, program)
     add("attach", attach.attach, "Follow a log; answer metrics and probes from it.")
     program.add_typer(buckets.program, name="buckets")
+    add(
+        "compare",
+        compare.compare,
+        "Say how two starts differ, and what explains it.",
+    )
     add("demo", demo.demo, "See it all on a simulated server, in under two minutes.")
     add("doctor", doctor.doctor, "Look whether this machine is fit for the job.")
     add("explain", explain.explain, "Say what a name in our output means.")
+    add(
+        "history",
+        history.history,
+        "List remembered starts, and what predictions were worth.",
+    )
     add(
         "last-exit",
         last_exit.last_exit,

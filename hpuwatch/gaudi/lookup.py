@@ -85,7 +85,7 @@ def look_up(prepared: Prepared, phase: str, want: Bucket) -> Found:
         bucket = _padded(prepared, dialect, phase, want)
         return Found(bucket, bucket in known, prepared)
     asked = requested(prepared, phase, want)
-    listed = _first(known, asked)
+    listed = first_fitting(known, asked)
     if listed is not None:
         return Found(listed, prepared=True, after=prepared)
     made_up = fall_back(prepared, phase, asked)
@@ -95,8 +95,8 @@ def look_up(prepared: Prepared, phase: str, want: Bucket) -> Found:
     return Found(made_up, stood, _with(prepared, phase, made_up))
 
 
-def _first(known: Sequence[Bucket], want: Bucket) -> Bucket | None:
-    """Do what ``buckets.find`` does, faster: ``known`` is sorted."""
+def first_fitting(known: Sequence[Bucket], want: Bucket) -> Bucket | None:
+    """Return what ``buckets.find`` does, faster: ``known`` is sorted."""
     for place in range(bisect_left(known, want), len(known)):
         bucket = known[place]
         if bucket.query >= want.query and bucket.context >= want.context:
@@ -111,7 +111,7 @@ def look_up_seed(prepared: Prepared, want: Bucket) -> Found:
     batch times the tokens fixes the context.
     """
     asked = requested(prepared, DECODE, want)
-    bucket = _first(prepared.seeds, asked)
+    bucket = first_fitting(prepared.seeds, asked)
     if bucket is not None:
         return Found(bucket, prepared=True, after=prepared)
     return look_up(prepared, DECODE, want)

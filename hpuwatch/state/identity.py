@@ -32,12 +32,21 @@ _MINIMUM_IS_A_BLOCK = ("VLLM_PROMPT_SEQ_BUCKET_MIN", "VLLM_PROMPT_QUERY_BUCKET_M
 
 
 _VERSION_PARTS = re.compile(r"\d{1,9}")
+_PORT = re.compile(r":(\d{1,5})/?$")
+_MOST_PORTS = _MOST_VERSIONS = 8
+_LISTENING = ("listening", "uvicorn_running")
 
 
 def _server(start: Start, **news: object) -> Start:
     known = {name: value for name, value in news.items() if value is not None}
     changed: Server = replace(start.server, **known)  # type: ignore[arg-type]
-    return replace(start, server=_plugin(changed))
+    start = replace(start, server=_plugin(changed))
+    version = changed.version
+    if version is None or version.value in start.versions:
+        return start
+    if len(start.versions) >= _MOST_VERSIONS:
+        return start
+    return replace(start, versions={**start.versions, version.value: version.line})
 
 
 def _plugin(server: Server) -> Server:
@@ -50,6 +59,8 @@ def _plugin(server: Server) -> Server:
 
 
 def _lifecycle(start: Start, event: Event) -> Start:
+    if event.fields.get("step") in _LISTENING:
+        return _listening(start, fields.text(event, "addr"))
     return _server(
         start,
         version=fields.text(event, "ver"),
@@ -57,7 +68,21 @@ def _lifecycle(start: Start, event: Event) -> Start:
     )
 
 
+def _listening(start: Start, address: Known[str] | None) -> Start:
+    """Note where it listens; a second port belongs to a second server."""
+    if address is None:
+        return start
+    start = _server(start, address=start.server.address or address)
+    found = _PORT.search(address.value)
+    port = int(found[1]) if found else 0
+    if not port or port in start.ports or len(start.ports) >= _MOST_PORTS:
+        return start
+    return replace(start, ports={**start.ports, port: address.line})
+
+
 def _engine(start: Start, event: Event) -> Start:
+    if "args" in event.fields:
+        start = _server(start, arguments=event.line)
     if "ver" in event.fields:
         start = replace(start, engines=start.engines | {event.speaker.engine})
     for name in _ENGINE_FLAGS:
@@ -145,13 +170,21 @@ def _ranges(start: Start, event: Event) -> Start:
 def _banner(start: Start, event: Event) -> Start:
     name = fields.text(event, "name")
     said = str(event.fields.get("value")).strip()
-    if name is not None and name.value == RECIPES and said.partition(",")[0]:
-        return _flag(start, event, RECIPES, said)
+    if name is not None and name.value == RECIPES:
+        return _recipes(start, event, said)
     if name is None or name.value != "PT_HPU_LAZY_MODE":
         return start
     lazy = said == "1"
     mode = Known("lazy" if lazy else "eager", event.line)
     return _server(start, bridge_mode=start.server.bridge_mode or mode)
+
+
+def _recipes(start: Start, event: Event, said: str) -> Start:
+    """Note the recipe cache; without a folder there is none, which a line says too."""
+    is_named = bool(said.partition(",")[0].strip())
+    if not is_named and RECIPES in start.server.flags:
+        return start
+    return _flag(start, event, RECIPES, said if is_named else "")
 
 
 def _simulated(start: Start, _event: Event) -> Start:

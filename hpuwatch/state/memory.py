@@ -14,7 +14,7 @@ from hpuwatch.events import Event
 from hpuwatch.gaudi.cards import card_of_memory
 from hpuwatch.gaudi.kvcache import HPU_BLOCK_SIZE
 from hpuwatch.state import fields
-from hpuwatch.state.model import BlocksFrom, Known, Kv, Memory, Start
+from hpuwatch.state.model import BlocksFrom, Contradiction, Known, Kv, Memory, Start
 from hpuwatch.state.times import seconds_between
 from hpuwatch.units import GIB, Amount, format_bytes
 
@@ -113,7 +113,13 @@ def _profile(start: Start, event: Event) -> Start:
     return of_rank(start, event, profile_run=took, profile_seconds=seconds)
 
 
+_CONTRADICTS = 0.01
+"""Two figures of one thing may be that far apart: print rounding, and a page or two."""
+_MOST_CONTRADICTIONS = 8
+
+
 def _split(start: Start, event: Event) -> Start:
+    start = _compared(start, event)
     return of_rank(
         start,
         event,
@@ -125,6 +131,25 @@ def _split(start: Start, event: Event) -> Start:
         dummy_block=fields.amount(event, "dummy"),
         kv_cache=fields.amount(event, "kv"),
     )
+
+
+def _compared(start: Start, event: Event) -> Start:
+    """Note what a second split of the same rank gives differently: a life splits once."""
+    ledger = start.memory.get(rank_of(start, event), Memory())
+    for figure, before, now in (
+        ("free", ledger.free, fields.amount(event, "free")),
+        ("usable", ledger.usable, fields.amount(event, "usable")),
+        ("reserve", ledger.reserve, fields.amount(event, "graphs")),
+    ):
+        if before is None or now is None:
+            continue
+        apart = abs(before.value.bytes - now.value.bytes)
+        most = max(abs(before.value.bytes), abs(now.value.bytes))
+        if apart > most * _CONTRADICTS:
+            found = Contradiction(figure, before, now)
+            noted = (*start.contradictions, found)[:_MOST_CONTRADICTIONS]
+            return replace(start, contradictions=noted)
+    return start
 
 
 _OF_STATES = {"factor", "kv_to", "n_gdn", "groups"}
@@ -146,7 +171,12 @@ def _hybrid(start: Start, event: Event) -> Start:
 
 def _allocated(start: Start, event: Event) -> Start:
     start = mark(_device(start, event), event, KV_ALLOCATED)
-    return of_rank(start, event, used_after_kv=fields.amount(event, "device_used"))
+    return of_rank(
+        start,
+        event,
+        kv_taken=fields.amount(event, "device_delta"),
+        used_after_kv=fields.amount(event, "device_used"),
+    )
 
 
 def _kv(start: Start, **figures: object) -> Start:

@@ -63,6 +63,8 @@ class Server:
     features: Mapping[str, str] = field(default_factory=dict)  # the Features block
     flags: Mapping[str, Known[str]] = field(default_factory=dict)  # User flags, echoes
     simulated: bool = False  # hpuwatch sim says so in its log
+    arguments: Line | None = None  # what repeats the flags of the command line
+    address: Known[str] | None = None  # where it listens
 
     @property
     def served_name(self) -> str:
@@ -85,6 +87,7 @@ class Memory:
     reserve_ratio: Known[float] | None = None  # VLLM_GRAPH_RESERVED_MEM
     dummy_block: Known[Amount] | None = None
     kv_cache: Known[Amount] | None = None
+    kv_taken: Known[Amount] | None = None  # as the cache engine allocated it
     used_after_kv: Known[Amount] | None = None  # of the device, with KV allocated
     profile_seconds: float | None = None  # between two headers: weights, profile run
 
@@ -162,6 +165,7 @@ class Progress:
     first_at: float | None = None  # received_at of the first sign of this phase
     last_at: float | None = None
     free: Known[Amount] | None = None  # free_mem of the newest bucket line
+    first_free: Known[Amount] | None = None  # of bucket 1, rank 0
     capturing: bool = False  # V0's second pass, which captures graphs
     points: tuple[tuple[int, float], ...] = ()  # (done, seconds), the newest only
     steps: tuple[tuple[Shape, Amount], ...] = ()  # free before each, the first only
@@ -179,7 +183,12 @@ class Warmup:
     defragmenter_seconds: float | None = None  # likewise
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # likewise
     compile_only: bool | None = None  # False: "Cannot use PT_COMPILE_ONLY_MODE"
+    compile_only_line: Line | None = None  # what said so
     progress: Mapping[str, Progress] = field(default_factory=dict)  # by phase
+    budgets: Mapping[str, Known[Amount]] = field(
+        default_factory=dict
+    )  # for graphs, by phase; up to fork 1.21 it bounds them
+    prompt_ratio: Known[float] | None = None  # VLLM_GRAPH_PROMPT_RATIO
     under_way: tuple[str, str] | None = None  # phase, header time of the newest bucket
 
 
@@ -251,6 +260,8 @@ class Traffic:
     busy_lines: int = 0  # with requests running or tokens coming out
     waiting_lines: int = 0  # in a row up to now, with requests waiting
     waiting_lines_longest: int = 0
+    stalled_lines: int = 0  # in a row up to now, with requests running and no token
+    stalled_longest: Known[int] | None = None  # the most of them in a row
     kv_use_peak: Known[float] | None = None  # ratio 0 to 1
     running_peak: Known[int] | None = None
     waiting_peak: Known[int] | None = None
@@ -259,6 +270,15 @@ class Traffic:
     preemptions_printed: bool = False  # a periodic line had a number, 0 included
     prompt_tokens_per_second_peak: Known[float] | None = None
     generation_tokens_per_second_peak: Known[float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A figure that two lines of one rank give differently; the later one is kept."""
+
+    figure: str  # as Memory names it
+    first: Known[Amount]
+    then: Known[Amount]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +309,11 @@ class Start:
     marks: Mapping[str, str] = field(default_factory=dict)  # header times, by step
     worker_ranks: Mapping[int, int] = field(default_factory=dict)  # by pid, V0 workers
     engines: frozenset[int] = frozenset()  # those that said that they initialise
+    reached: Mapping[str, Line] = field(default_factory=dict)  # what brought each phase
+    fronts: Mapping[int, Line] = field(default_factory=dict)  # API servers, by pid
+    ports: Mapping[int, Line] = field(default_factory=dict)  # where they listen
+    versions: Mapping[str, Line] = field(default_factory=dict)  # a life has one
+    contradictions: tuple[Contradiction, ...] = ()
 
     @property
     def misses(self) -> tuple[Miss, ...]:

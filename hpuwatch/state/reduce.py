@@ -23,6 +23,9 @@ from hpuwatch.state.model import Start, State
 from hpuwatch.state.past import opened
 from hpuwatch.state.serving import FOLDS, Fold
 
+_FRONT = "APIServer"
+_MOST_FRONTS = 8
+
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
         **identity.HANDLERS,
@@ -40,6 +43,7 @@ def reduce(state: State, event: Event) -> State:
     state = _with_start(state, event, fact)
     place = start_of(state, event)
     start = _with_rank(state.starts[place], event)
+    start = _with_front(start, event)
     handler = HANDLERS.get(event.kind)
     if handler is not None:
         start = handler(start, event)
@@ -97,6 +101,7 @@ def _folded(state: State, run: Sequence[Event]) -> State:
     start = state.starts[-1]
     by_fold: dict[Fold, list[Event]] = {}
     for event in run:
+        start = _with_front(start, event)
         by_fold.setdefault(FOLDS[event.kind], []).append(event)
     for take, events in by_fold.items():
         start = take(start, events)
@@ -164,10 +169,24 @@ def _with_rank(start: Start, event: Event) -> Start:
     return replace(start, worker_ranks=ranks)
 
 
+def _with_front(start: Start, event: Event) -> Start:
+    """Note a front end's process: a life has one, however many serve its requests."""
+    speaker = event.speaker
+    pid = speaker.pid
+    if speaker.process != _FRONT or pid is None or pid in start.fronts:
+        return start
+    if len(start.fronts) >= _MOST_FRONTS:
+        return start
+    return replace(start, fronts={**start.fronts, pid: event.line})
+
+
 def _moved(start: Start, event: Event, fact: Fact) -> Start:
     phase = advance(start.phase, fact)
     if phase is start.phase:
         return start
     broke_in = start.phase if phase is Phase.FAILED else None
     at = event.line.received_at
-    return replace(start, phase=phase, phase_since=at, broke_in=broke_in)
+    reached = {**start.reached, phase.value: start.reached.get(phase.value, event.line)}
+    return replace(
+        start, phase=phase, phase_since=at, broke_in=broke_in, reached=reached
+    )

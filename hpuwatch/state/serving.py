@@ -59,7 +59,7 @@ def _stats(start: Start, events: Sequence[Event]) -> Start:
     waiting = [_waiting(event) for event in told]
     prompt, generated = _numbers(told, "pt"), _numbers(told, "gt")
     use = [None if kv is None else kv / 100 for kv in _numbers(told, "kv")]
-    activity = zip(running, prompt, generated, strict=True)
+    activity = [*zip(running, prompt, generated, strict=True)]
     traffic = replace(
         before,
         lines=before.lines + len(told),
@@ -74,7 +74,8 @@ def _stats(start: Start, events: Sequence[Event]) -> Start:
             before.generation_tokens_per_second_peak, told, generated
         ),
     )
-    return replace(start, traffic=_preempted(_in_a_row(traffic, waiting), told))
+    traffic = _stalled(_in_a_row(traffic, waiting), told, activity)
+    return replace(start, traffic=_preempted(traffic, told))
 
 
 def _whole(event: Event, name: str) -> int | None:
@@ -90,6 +91,20 @@ def _waiting(event: Event) -> int | None:
 def _numbers(events: Iterable[Event], name: str) -> list[float | None]:
     """Return a figure of each event, None where it has none."""
     return [value_of(fields.number(event, name)) for event in events]
+
+
+def _stalled(
+    traffic: Traffic,
+    events: Sequence[Event],
+    activity: Iterable[tuple[float | None, ...]],
+) -> Traffic:
+    """Count the lines on end in which requests ran and not a token went in or out."""
+    in_a_row, longest = traffic.stalled_lines, traffic.stalled_longest
+    for event, (running, *tokens) in zip(events, activity, strict=True):
+        in_a_row = in_a_row + 1 if running and tokens == [0.0, 0.0] else 0
+        if in_a_row > (value_of(longest) or 0):
+            longest = Known(in_a_row, event.line)
+    return replace(traffic, stalled_lines=in_a_row, stalled_longest=longest)
 
 
 def _is_busy(activity: tuple[float | None, ...]) -> bool:

@@ -84,7 +84,9 @@ def _bucket(start: Start, event: Event) -> Start:
     if free is not None:
         now = replace(start.warmup.progress[phase], free=free)
         if place.value - 1 == now.done and rank_of(start, event) == 0:
-            now = replace(now, steps=_stepped(event, now.steps, free.value))
+            steps = _stepped(event, now.steps, free.value)
+            first = free if place.value == 1 else now.first_free
+            now = replace(now, steps=steps, first_free=first)
         start = _with_progress(start, phase, now)
     start = _clocked(start, event, phase)
     if phase == MULTIMODAL:
@@ -240,6 +242,18 @@ def _summary(start: Start, event: Event) -> Start:
     return start
 
 
+def _budgeted(start: Start, event: Event) -> Start:
+    """Keep how much of the reserve each phase may take; of the ranks, the poorest counts."""
+    known = start.warmup.budgets
+    news = {
+        phase: least
+        for phase, name in ((PROMPT, "p"), (DECODE, "d"))
+        if (least := fields.smaller(known.get(phase), fields.amount(event, name)))
+    }
+    ratio = fields.number(event, "r") or start.warmup.prompt_ratio
+    return _warmup(start, budgets={**known, **news}, prompt_ratio=ratio)
+
+
 def _phase_took(start: Start, event: Event, phase: str) -> Start:
     """Note what a phase took; where no bar ran, both summaries come at the very end."""
     progress = start.warmup.progress.get(phase)
@@ -282,7 +296,8 @@ _STEPS = (SAMPLER_BEGAN, SAMPLER_ENDED, DEFRAGMENTER_BEGAN, DEFRAGMENTER_ENDED)
 def _step(start: Start, event: Event) -> Start:
     step = str(event.fields.get("step"))
     if step in _COMPILE_ONLY:
-        return _warmup(start, compile_only=_COMPILE_ONLY[step])
+        only = _COMPILE_ONLY[step]
+        return _warmup(start, compile_only=only, compile_only_line=event.line)
     if step not in _STEPS:
         return start
     start = _phase_done(_clocked(start, event, None), MULTIMODAL)
@@ -313,6 +328,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
         "buckets_generated": _generated,
         "warmup_bucket": _bucket,
         "warmup_progress": _bar,
+        "graph_budget": _budgeted,
         "graph_summary": _summary,
         "warmup_finished": _finished,
         "warmup_skipped": _skipped,

@@ -5,29 +5,21 @@ Each step of a trial is one transaction, written before the step is taken: a tri
 outcome in one write.  So a study that was killed at any moment tells exactly what was
 going on.
 
-The files are readable by their owner only, since a command line says a lot even masked.
-
-The schema's number is ``user_version``.  Older files are migrated forward, step by step,
-after a copy was made beside them; a file of a newer hpuwatch is refused.
+How the file is opened, kept private and migrated stands in ``store.database``.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from hpuwatch.errors import (
-    BusyError,
-    HpuwatchError,
-    ResourceError,
-    StudyBroken,
-)
+from hpuwatch.errors import StudyBroken
+from hpuwatch.store.database import Database, Words
 from hpuwatch.tune.study import Study
 from hpuwatch.tune.trial import LoadPlan, Outcome, Trial, TrialState
 
@@ -75,20 +67,10 @@ _STUDY_JSON, _TRIAL_JSON = (
 _STUDY = TypeAdapter(Study)
 _TRIAL = TypeAdapter(Trial)
 
-_TROUBLES: tuple[tuple[str, type[HpuwatchError], str], ...] = (
-    ("locked", BusyError, "somebody else works on it: wait for its end"),
-    ("full", ResourceError, "free some room there, then go on with --resume"),
-    ("I/O error", ResourceError, "see to its disk, then go on with --resume"),
-    ("readonly", ResourceError, "allow writing it, or choose another --state-dir"),
-    ("unable to open", ResourceError, "choose another --state-dir"),
-)
-"""What SQLite says where nothing is wrong with the study itself, and what helps.
-
-Its error codes would be surer, but Python 3.10 doesn't tell them.
-"""
+_WORDS = Words("a study", "go on with --resume", StudyBroken)
 
 
-class StudyStore:
+class StudyStore(Database):
     """The studies of one instance.
 
     Attributes:
@@ -104,99 +86,14 @@ class StudyStore:
     ) -> None:
         """Open the file and bring its schema up to date.
 
-        A reader (``read_only``) changes nothing: of an old schema it reads a copy in
-        memory.  An empty file holds no study.
+        A reader (``read_only``) changes nothing.  An empty file holds no study.
 
         Raises:
             StudyBroken: it is no study, or one of a newer hpuwatch.
             BusyError: somebody else works on it.
             ResourceError: it can't be read or written.
         """
-        self.path = path
-        where = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-        if not read_only:
-            _make_private(path)
-        with self._told():
-            self._db = sqlite3.connect(where, uri=True, isolation_level=None)
-        try:
-            with self._told():
-                self._db.row_factory = sqlite3.Row
-                self._check(len(migrations))
-                if read_only:
-                    self._leave_alone(len(migrations))
-                self._migrate(migrations)
-        except HpuwatchError:
-            self.close()
-            raise
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn what SQLite says into a sentence; a broken rule is a fault of ours."""
-        try:
-            yield
-        except sqlite3.IntegrityError:
-            raise
-        except sqlite3.Error as error:
-            for words, kind, remedy in _TROUBLES:
-                if words in str(error):
-                    raise kind(
-                        f"{self.path} can't be used just now ({error}): {remedy}"
-                    ) from error
-            raise StudyBroken(
-                f"{self.path} can't be used as a study ({error}): move it away to begin "
-                "anew"
-            ) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
-
-    @property
-    def _version(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
-
-    def _check(self, newest: int) -> None:
-        version = self._version
-        if version > newest:
-            raise StudyBroken(
-                f"{self.path} was written by a newer hpuwatch (schema {version}, this one "
-                f"knows {newest}): use that one, or move the file away"
-            )
-
-    def _leave_alone(self, newest: int) -> None:
-        """Go on with a copy in memory, where the file would have to be migrated."""
-        if self._version < newest:
-            copy = sqlite3.connect(":memory:", isolation_level=None)
-            copy.row_factory = sqlite3.Row
-            self._db.backup(copy)
-            self._db.close()
-            self._db = copy
-
-    def _migrate(self, migrations: Sequence[str]) -> None:
-        version = self._version
-        on_disk = self._db.execute("PRAGMA database_list").fetchone()["file"]
-        if on_disk and 0 < version < len(migrations):
-            beside = self.path.with_name(f"{self.path.name}.v{version}")
-            _make_private(beside)
-            copy = sqlite3.connect(beside)
-            self._db.backup(copy)
-            copy.close()
-        for number, script in enumerate(migrations[version:], start=version + 1):
-            self._db.executescript(
-                f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT;"
-            )
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._told():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # SQLite took back what met a full disk
-                    self._db.execute("ROLLBACK")
-                raise
+        super().__init__(path, migrations, _WORDS, read_only=read_only)
 
     def create(self, study: Study) -> Study:
         """Store a new study and return it with its id."""
@@ -259,10 +156,6 @@ class StudyStore:
         rows = self._rows("SELECT * FROM trials WHERE study = ? ORDER BY number", study)
         return [self._trial(row) for row in rows]
 
-    def _rows(self, query: str, *values: int) -> list[sqlite3.Row]:
-        with self._told():
-            return self._db.execute(query, values).fetchall()
-
     def plan(self, study: int, trial: Trial) -> None:
         """Store a trial before anything is done for it."""
         with self._transaction() as db:
@@ -317,23 +210,3 @@ class StudyStore:
         with self._readable(f"trial {row['number']} of study {row['study']}"):
             stored = {key: json.loads(row[key] or "null") for key in _TRIAL_JSON}
             return _TRIAL.validate_python({**dict(row), **stored})
-
-    @contextmanager
-    def _readable(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (ValueError, TypeError) as error:  # pydantic's is a ValueError
-            raise StudyBroken(
-                f"{self.path}: {what} can't be read ({type(error).__name__}): "
-                "move the file away to begin anew"
-            ) from error
-
-
-def _make_private(path: Path) -> None:
-    """Make a file that only its owner can read; what is there already becomes one.
-
-    What can't be done is told by the opening that follows.
-    """
-    with suppress(OSError):
-        path.touch(mode=0o600)
-        path.chmod(0o600)

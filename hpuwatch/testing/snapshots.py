@@ -52,6 +52,7 @@ def full_memory() -> Memory:
         reserve_ratio=known(0.1),
         dummy_block=amount("16 MiB"),
         kv_cache=amount("64.17 GiB"),
+        kv_taken=amount("64.17 GiB"),
         used_after_kv=amount("79.6 GiB"),
     )
 

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from html import escape
 
 from hpuwatch import __version__
+from hpuwatch.advise.ledger import Piece
 from hpuwatch.advise.report import model_name as public_name
 from hpuwatch.life.phases import Phase
 from hpuwatch.metrics.readings import model_name, warmed
@@ -27,7 +28,7 @@ from hpuwatch.state.model import (
 )
 from hpuwatch.state.snapshot import Ended, Left, Snapshot
 from hpuwatch.units import Amount, format_bytes
-from hpuwatch.web.ledger import Piece, pieces
+from hpuwatch.web.ledger import pieces
 from hpuwatch.web.style import STYLE
 
 REFRESH_SECONDS = 5

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +128,11 @@ def test_an_idle_reserve_that_nobody_needs_is_information_not_advice(
 ) -> None:
     report = reported(shared, TRAFFIC)
     right = answers(shared, TRAFFIC)["answers"]["finding"]
-    idle, lists = report["findings"]
-    assert (idle["name"], idle["severity"]) == ("reserve-idle", "info")
-    assert (lists["name"], lists["severity"]) == ("buckets-differ", "info")
+    by_name = {each["name"]: each for each in report["findings"]}
+    idle = by_name["reserve-idle"]
+    assert {
+        by_name[name]["severity"] for name in ("reserve-idle", "buckets-differ")
+    } == {"info"}
     assert report["proposal"] is None
     used, reserve, free, peak = re.findall(r"\d+\.\d+", right)[:4]
     assert report["graphs"]["printed"]["prompt_used_bytes"] == f"{used} GiB"
@@ -143,6 +146,35 @@ def test_an_idle_reserve_that_nobody_needs_is_information_not_advice(
     assert any(f"{peak}%" in text for text in texts)
     # The profile run's own shape came before there was any traffic.
     assert "bucket-miss" not in {each["name"] for each in report["findings"]}
+
+
+def test_the_buckets_of_a_real_server_have_holes_and_some_nobody_finds(
+    shared: Path,
+) -> None:
+    by_name = {each["name"]: each for each in reported(shared, TRAFFIC)["findings"]}
+    holes = by_name["buckets-open"]
+    assert holes["severity"] == "info"
+    assert holes["numbers"]["prompt_open_from_tokens"] == 20_481
+    assert holes["numbers"]["prompt_open_to_tokens"] == 32_768
+    assert holes["numbers"]["decode_open_from_requests"] == 65
+    # Contiguous attention turns prefix caching off: no prompt has context there.
+    never = by_name["buckets-unreachable"]
+    assert never["figures"]["unreachable_buckets"]["value"] == 32
+    assert never["confidence"] == "predicted"
+    assert "memory-unexplained" not in by_name
+
+
+def test_memory_that_no_line_of_a_real_log_explains(shared: Path) -> None:
+    report = reported(shared, DIES)
+    seen = next(x for x in report["findings"] if x["name"] == "memory-unexplained")
+    assert seen["severity"] == "info"
+    assert seen["cure"] == ""
+    full = seen["figures"]["unexplained_bytes"]
+    assert 2.6 < full["low"] / 2**30 < full["high"] / 2**30 < 2.9
+    # Another start of the same model died of a code bug: no word of a reserve.
+    assert not {"warmup-short", "reserve-short"} & {
+        x["name"] for x in report["findings"]
+    }
 
 
 def test_a_code_bug_in_warm_up_is_no_matter_of_memory(shared: Path) -> None:
@@ -164,7 +196,9 @@ def test_a_skipped_warm_up_is_told_and_proves_nothing_of_the_reserve(
     shared: Path,
 ) -> None:
     report = reported(shared, FORK)
-    assert [each["name"] for each in report["findings"]] == ["warmup-skipped"]
+    skipped, reachable = report["findings"]
+    assert (skipped["name"], reachable["name"]) == ("warmup-skipped", "open-to-all")
+    assert "host='0.0.0.0'" in reachable["evidence"][0]["text"]
     assert report["proposal"] is None
     assert report["memory"]["ranks"] == 4
     assert report["memory"]["rank"] == 0
@@ -268,3 +302,59 @@ def test_a_log_with_a_gap_or_without_its_head_is_not_called_good(
         (only,) = report_of([str(log)]).reports
         assert "log-incomplete" in {finding.name for finding in only.findings}
         assert "from the server's start" in only.headline.do
+
+
+def found(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each for each in report["findings"]}
+
+
+def test_a_long_warm_up_is_told_by_what_it_took_and_what_a_cache_would_save(
+    shared: Path,
+) -> None:
+    findings = found(reported(shared, TRAFFIC))
+    unset = findings["recipes-unset"]
+    assert unset["numbers"]["warmup_seconds"] == 429
+    then = unset["figures"]["warmup_seconds_then"]
+    assert (then["origin"], unset["confidence"]) == ("prior", "prior")
+    assert 0 < then["low"] < then["value"] < then["high"] < 429
+    assert unset["evidence"][0]["text"].startswith("PT_HPU_RECIPE_CACHE_CONFIG = ,")
+    near = findings["warmup-long"]
+    assert near["severity"] == "info"
+    # From 19:43:55 of the first line to 19:52:02, when it listens.
+    assert near["figures"]["ready_seconds"]["value"] == 487
+    assert near["numbers"]["limit_seconds"] == 600
+    assert "COMPILE_ONLY" in findings["first-pass"]["evidence"][0]["text"]
+
+
+def test_every_finding_on_a_real_log_has_evidence(shared: Path) -> None:
+    names = [TRAFFIC, DIES, FORK]
+    folder = shared / "corpus" / "plugin-on-stand-in"
+    names += [f"{folder.name}/{log.name}" for log in sorted(folder.glob("*.log"))]
+    for name in names:
+        for each in reported(shared, name)["findings"]:
+            assert each["evidence"], (name, each["code"])
+            assert all(line["line"] > 0 for line in each["evidence"])
+
+
+def text_of(shared: Path, name: str) -> str:
+    whole = gzip.decompress((shared / "corpus" / name).read_bytes())
+    return whole.decode(errors="replace")
+
+
+def test_what_served_before_and_breaks_now_is_told(shared: Path) -> None:
+    text = text_of(shared, TRAFFIC) + text_of(shared, DIES)
+    (whole,) = build_report([("both", state_of_text(text))], shipped_findings()).reports
+    (seen,) = (each for each in whole.findings if each.name == "worked-before")
+    assert "KeyError: 0" in seen.title
+    assert seen.evidence[0].text.endswith("Application startup complete.")
+
+
+def test_two_real_servers_in_one_file_are_told(shared: Path) -> None:
+    logs = [text_of(shared, name).splitlines(keepends=True) for name in (TRAFFIC, DIES)]
+    text = "".join(chain.from_iterable(zip_longest(*logs, fillvalue="")))
+    (whole,) = build_report([("both", state_of_text(text))], shipped_findings()).reports
+    findings = {each.name: each for each in whole.findings}
+    assert "65602" in findings["log-mixed"].title
+    assert "91.74 GiB and 82.7 GiB" in findings["log-contradicts"].title
+    assert whole.not_established[0].startswith("Whose figures")
+    assert "days" not in " ".join(each.why for each in whole.findings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +24,7 @@ from hpuwatch.gaudi.terms import CAUTIONS, REFUSALS
 from hpuwatch.life.phases import Phase
 from hpuwatch.metrics.catalogue import BY_NAME
 from hpuwatch.metrics.faults import FAULT_CLASSES
+from hpuwatch.testing.logs import rules
 
 pytestmark = pytest.mark.unit
 
@@ -159,3 +161,43 @@ def test_every_code_of_a_remark_stands_in_the_table(
 
 def test_a_wrong_format() -> None:
     assert isinstance(run("ready", "--format", "xml").exception, UsageError)
+
+
+@pytest.fixture
+def rules_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpuwatch.app.explain.shipped_rules", lambda _path: rules())
+
+
+@pytest.mark.usefixtures("rules_read_once")
+@pytest.mark.parametrize("code", [kind.code for kind in shipped_findings().kinds])
+def test_every_finding_tells_its_meaning_evidence_formula_sources_and_example(
+    code: str,
+) -> None:
+    (meaning,) = explain(code).meanings
+    assert meaning.text
+    for fact in ("evidence needed", "formula", "sources", "example", "what helps"):
+        assert meaning.facts[fact], fact
+    said = run(code).output
+    kind = shipped_findings().kind(code)
+    assert kind is not None
+    for text in (kind.when, kind.evidence, kind.formula, kind.example, *kind.sources):
+        assert " ".join(text.split()) in " ".join(said.split())
+    for name, limit in kind.limits.items():
+        assert f"{limit:g} ({name})" in said
+
+
+def test_a_finding_tells_what_can_help_and_what_cannot() -> None:
+    said = run("HPW009").output
+    assert "lower --gpu-memory-utilization: Activations" in said
+    assert "raise --gpu-memory-utilization: The KV cache" in said
+
+
+def test_an_example_reads_like_the_title_of_its_kind() -> None:
+    """Most of an example's words stand in a title: it shows what the finding says."""
+    for kind in shipped_findings().kinds:
+        titles = [text for name, text in kind.says.items() if name.startswith("title")]
+        fixed = set(
+            re.findall(r"[a-z]{3,}", re.sub(r"\{[^}]*\}", " ", " ".join(titles)))
+        )
+        words = set(re.findall(r"[a-z]{3,}", kind.example))
+        assert not fixed or len(fixed & words) >= 1, kind.code

@@ -12,9 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpuwatch.advise.document import Report
+from hpuwatch.advise.render_settings import render_env
+from hpuwatch.advise.render_words import SIMULATED
 from hpuwatch.advise.report import build_report, model_name
 from hpuwatch.advise.share import masked, without_site
-from hpuwatch.advise.text import SIMULATED, render_env, render_markdown, render_text
+from hpuwatch.advise.text import render_markdown, render_text
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.testing.logs import state_of_text
 from hpuwatch.units import GIB, format_bytes
@@ -109,7 +111,14 @@ def test_a_loaded_server_on_two_cards(checkout: Path) -> None:
     }
     codes = [each["name"] for each in only["findings"]]
     # The sample's lists were cut by hand, and no configuration makes them.
-    assert codes == ["reserve-idle", "kv-tight", "bucket-miss", "buckets-differ"]
+    assert codes == [
+        "reserve-idle",
+        "kv-tight",
+        "bucket-miss",
+        "buckets-differ",
+        "buckets-open",
+        "padding-wide",
+    ]
     assert only["proposal"]["expected"]["kv_blocks_won"] > 0
     assert only["proposal"]["margin"]["activation_allowance_bytes"] == 9 * GIB
 

@@ -190,11 +190,20 @@ def test_a_wrong_command_line_is_2(golden: Path, arguments: tuple[str, ...]) -> 
     assert b"Traceback" not in answer.stderr
 
 
-def test_nothing_heavy_is_imported_for_a_suggestion(golden: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "needed"),
+    [(["--no-store"], []), ([], ["asyncio", "sqlite3"])],
+    ids=["--no-store", "remembered"],
+)
+def test_nothing_heavy_is_imported_for_a_suggestion(
+    golden: Path, arguments: list[str], needed: list[str]
+) -> None:
+    """Only remembering takes a database, and settings that know where it lies."""
+    words = ["hpuwatch", "suggest", str(golden / "llama8b-gaudi2.log"), *arguments]
     script = (
         "import sys\n"
         "from hpuwatch.cli import main\n"
-        f"sys.argv = ['hpuwatch', 'suggest', {str(golden / 'llama8b-gaudi2.log')!r}]\n"
+        f"sys.argv = {words!r}\n"
         "try:\n"
         "    main()\n"
         "except SystemExit as ended:\n"
@@ -206,4 +215,4 @@ def test_nothing_heavy_is_imported_for_a_suggestion(golden: Path) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert "heavy: []" in answer.stderr
+    assert f"heavy: {needed}" in answer.stderr

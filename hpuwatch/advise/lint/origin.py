@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpuwatch.advise.envheader import EnvHeader
+from hpuwatch.advise.envheader import LOG_BASE, EnvHeader
 from hpuwatch.advise.lint.configuration import Configuration, Setting
 from hpuwatch.advise.lint.remark import Remark
 from hpuwatch.errors import ConfigError
@@ -37,9 +37,16 @@ def disagreements(
     """Yield (name, what the file was made for, a sentence) of all that differs."""
     there = server.known()
     for name, wanted in header.known().items():
-        if name in there and not _same(name, wanted, there[name]):
+        if name in there and _alike(name, wanted, there[name]):
+            if _same(name, wanted, there[name]):
+                continue
             said = f"The settings were found for {_WORDS[name]} {wanted}; here it is "
             yield name, wanted, f"{said}{there[name]}."
+
+
+def _alike(name: str, wanted: str, there: str) -> bool:
+    """Tell whether two can be compared: a log's base and a command's have nothing in common."""
+    return name != "base" or wanted.startswith(LOG_BASE) == there.startswith(LOG_BASE)
 
 
 def _same(name: str, wanted: str, there: str) -> bool:
