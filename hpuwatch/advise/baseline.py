@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpuwatch.advise.causes import root_fault
-from hpuwatch.advise.ends import told
+from hpuwatch.advise.checks.ends import told
 from hpuwatch.advise.figures import (
     ACTIVATION_SHARE,
     activations_unmeasured,

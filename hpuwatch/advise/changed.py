@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpuwatch.advise.inforce import printed, same_value
+from hpuwatch.advise.compare.settings import printed, same_value
 from hpuwatch.parse.mask import mask_value
 from hpuwatch.records import Line
 from hpuwatch.state.configured import release_text

@@ -17,7 +17,7 @@ from hpuwatch.state.model import DECODE, MULTIMODAL, PROMPT, Memory, Start
 from hpuwatch.units import GIB, format_bytes
 
 ACTIVATION_SHARE = 0.10
-"""Allowance for activations, as a share of the free memory (see ``advise.proposal``)."""
+"""Allowance for activations, as a share of the free memory (see ``advise.plan.reserve``)."""
 
 PLENTY = 0.85
 """KV use (ratio) below which the cache is not short."""

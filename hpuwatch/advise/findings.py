@@ -8,20 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from hpuwatch.advise import (
-    bucketsabove,
-    bucketsasked,
-    bucketsopen,
-    bucketspadding,
-    bucketstime,
+from hpuwatch.advise.bucketing import ranges_of
+from hpuwatch.advise.catalogue import Acts, Catalogue
+from hpuwatch.advise.checks import (
+    buckets_above,
+    buckets_asked,
+    buckets_open,
+    buckets_padding,
+    buckets_time,
     ends,
     gaps,
     hygiene,
     interrupted,
     listed,
-    memoryledger,
-    memorypeak,
-    memoryphases,
+    memory_ledger,
+    memory_peak,
+    memory_phases,
     releases,
     reserve,
     serving,
@@ -29,8 +31,6 @@ from hpuwatch.advise import (
     warmup_recipes,
     warmup_time,
 )
-from hpuwatch.advise.bucketing import ranges_of
-from hpuwatch.advise.catalogue import Acts, Catalogue
 from hpuwatch.advise.finding import INFO, SEVERITIES, Case, Finding, Sighting
 from hpuwatch.gaudi.knob import BUCKETS
 from hpuwatch.gaudi.knobs import KNOBS
@@ -50,27 +50,27 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "not-ready": ends.not_ready,
         "stopped": ends.stopped,
         "reserve-short": reserve.short,
-        "graphs-incomplete": memoryphases.incomplete,
+        "graphs-incomplete": memory_phases.incomplete,
         "reserve-idle": reserve.idle,
         "kv-tight": reserve.kv_tight,
-        "memory-thin": memoryphases.thin,
+        "memory-thin": memory_phases.thin,
         "card-mismatch": reserve.other_card,
-        "warmup-short": memorypeak.ran_out,
-        "warmup-peak": memorypeak.peak,
-        "memory-unexplained": memoryledger.unexplained,
-        "kv-one-request": memoryledger.one_request,
-        "kv-mismatch": memoryledger.mismatch,
+        "warmup-short": memory_peak.ran_out,
+        "warmup-peak": memory_peak.peak,
+        "memory-unexplained": memory_ledger.unexplained,
+        "kv-one-request": memory_ledger.one_request,
+        "kv-mismatch": memory_ledger.mismatch,
         "warmup-skipped": warmup.skipped,
         "bucket-miss": warmup.misses,
-        "buckets-above-kv": bucketsabove.above_kv,
+        "buckets-above-kv": buckets_above.above_kv,
         "buckets-differ": listed.differ,
-        "buckets-open": bucketsopen.left_open,
-        "settings-ignored": bucketsasked.ignored,
-        "padding-wide": bucketspadding.wide,
-        "buckets-unreachable": bucketsopen.unreachable,
-        "buckets-cold": bucketsopen.cold,
-        "batch-unused": bucketstime.batch_unused,
-        "buckets-many": bucketstime.many,
+        "buckets-open": buckets_open.left_open,
+        "settings-ignored": buckets_asked.ignored,
+        "padding-wide": buckets_padding.wide,
+        "buckets-unreachable": buckets_open.unreachable,
+        "buckets-cold": buckets_open.cold,
+        "batch-unused": buckets_time.batch_unused,
+        "buckets-many": buckets_time.many,
         "stopped-early": interrupted.stopped_early,
         "restart-loop": interrupted.restart_loop,
         "warmup-long": warmup_time.too_long,

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from hpuwatch.advise.catalogue import Catalogue
 from hpuwatch.advise.causes import described
+from hpuwatch.advise.checks.gaps import unestablished
 from hpuwatch.advise.document import (
     BucketsPart,
     Evidence,
@@ -33,17 +34,16 @@ from hpuwatch.advise.document import (
 from hpuwatch.advise.figures import block_size_of, has_traffic, tightest
 from hpuwatch.advise.finding import Finding, Lever
 from hpuwatch.advise.findings import findings_of
-from hpuwatch.advise.gaps import unestablished
-from hpuwatch.advise.plan import Planned, planned
-from hpuwatch.advise.plan_left import left_alone
-from hpuwatch.advise.plan_parts import (
+from hpuwatch.advise.plan.left import left_alone
+from hpuwatch.advise.plan.parts import (
     figure_parts,
     headline,
     left_parts,
     proposal_part,
     settings_of,
 )
-from hpuwatch.advise.proposal import propose
+from hpuwatch.advise.plan.reserve import propose
+from hpuwatch.advise.plan.whole import Planned, planned
 from hpuwatch.advise.whence import FileOf, files_of
 from hpuwatch.records import Line
 from hpuwatch.state.configured import release

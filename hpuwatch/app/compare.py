@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpuwatch.advise.compare import Comparison, compared
+from hpuwatch.advise.account.record import StartRecord, record_of
+from hpuwatch.advise.compare.document import Comparison, compared
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.startrecord import StartRecord, record_of
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.history import Kept, kept_under, record_in
 from hpuwatch.app.report import state_of

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpuwatch.advise.document import Report
-from hpuwatch.advise.plan_first import Wish, first_plan
-from hpuwatch.advise.plan_first_report import first_report
-from hpuwatch.advise.plan_traffic import read_traffic
+from hpuwatch.advise.plan.first import Wish, first_plan
+from hpuwatch.advise.plan.first_report import first_report
+from hpuwatch.advise.plan.traffic import read_traffic
 from hpuwatch.app.server_inputs import read_text
 from hpuwatch.errors import InputError
 from hpuwatch.gaudi.cards import card_called

@@ -12,9 +12,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hpuwatch.advise.figurewords import figure_text, figure_words
-from hpuwatch.advise.score import Scored, scores
-from hpuwatch.advise.startrecord import StartRecord
+from hpuwatch.advise.account.record import StartRecord
+from hpuwatch.advise.account.score import Scored, scores
+from hpuwatch.advise.render.figures import figure_text, figure_words
 from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.store.starts import (
     FILE_NAME,

@@ -286,7 +286,7 @@ def _base(
         return fingerprint(command, environ)
     if start is None or command:
         return None
-    from hpuwatch.advise.plan_parts import base_of, settings_of
+    from hpuwatch.advise.plan.parts import base_of, settings_of
 
     return base_of(settings_of(start))
 

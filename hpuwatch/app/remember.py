@@ -15,23 +15,23 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpuwatch.advise.accountability import (
+from hpuwatch.advise.account.outcome import (
     is_tried,
     outcomes,
     parts_of,
     suggestion_of,
 )
-from hpuwatch.advise.comparesaid import Pair, regressions
+from hpuwatch.advise.account.record import StartRecord, proof_of, record_of
+from hpuwatch.advise.account.score import Scored, widenings
+from hpuwatch.advise.compare.said import Pair, regressions
+from hpuwatch.advise.compare.settings import given
 from hpuwatch.advise.document import (
     AccountabilityPart,
     AgainstPart,
     Report,
     StartReport,
 )
-from hpuwatch.advise.inforce import given
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.score import Scored, widenings
-from hpuwatch.advise.startrecord import StartRecord, proof_of, record_of
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.clock import Clock
 from hpuwatch.errors import ConfigError, HpuwatchError

@@ -26,9 +26,9 @@ def compare(
     share: bool = SHARE,
 ) -> None:
     """Say what differs between two starts, and which change explains how much of it."""
-    from hpuwatch.advise.compare import Comparison
-    from hpuwatch.advise.comparetext import render_markdown, render_text
-    from hpuwatch.advise.share import site_masked
+    from hpuwatch.advise.compare.document import Comparison
+    from hpuwatch.advise.compare.text import render_markdown, render_text
+    from hpuwatch.advise.render.share import site_masked
     from hpuwatch.app.compare import comparison_of
     from hpuwatch.settings import load_settings
 

@@ -18,7 +18,7 @@ def last_exit(
     form: Format = "text",
 ) -> None:
     """Print why the last server of this name ended, and what to do next."""
-    from hpuwatch.advise.share import site_masked
+    from hpuwatch.advise.render.share import site_masked
     from hpuwatch.errors import MissingFileError
     from hpuwatch.runtime.instance import Instance
     from hpuwatch.runtime.last_exit import LastExit, read_last_exit

@@ -64,7 +64,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _without_site(value: Any) -> Any:
-    from hpuwatch.advise.share import site_masked
+    from hpuwatch.advise.render.share import site_masked
 
     return site_masked(value)
 

@@ -132,7 +132,7 @@ def suggest(
 
 
 def _shared(report: Report, *, share: bool) -> Report:
-    from hpuwatch.advise.share import without_site
+    from hpuwatch.advise.render.share import without_site
 
     return without_site(report) if share else report
 
@@ -277,7 +277,7 @@ def _paths(logs: Sequence[str]) -> list[str]:
 
 
 def _rendered(report: Report, form: str, *, to_file: bool) -> str:
-    from hpuwatch.advise.text import render_markdown
+    from hpuwatch.advise.render.text import render_markdown
 
     if form == "json":
         return report.model_dump_json(by_alias=True, indent=2) + "\n"
@@ -293,7 +293,7 @@ def _rendered(report: Report, form: str, *, to_file: bool) -> str:
 
 
 def _of_settings(form: str) -> Callable[[Report], str]:
-    from hpuwatch.advise import render_settings
+    from hpuwatch.advise.render import settings as render_settings
 
     renders: dict[str, Callable[[Report], str]] = {
         "env": render_settings.render_env,
@@ -306,7 +306,7 @@ def _of_settings(form: str) -> Callable[[Report], str]:
 
 
 def _text(report: Report, *, to_file: bool) -> str:
-    from hpuwatch.advise.text import render_text
+    from hpuwatch.advise.render.text import render_text
 
     if to_file or not sys.stdout.isatty():
         return render_text(report, wrap=_COLUMNS)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hpuwatch.advise.catalogue import Catalogue
 from hpuwatch.advise.causes import root_fault
-from hpuwatch.advise.ends import told
+from hpuwatch.advise.checks.ends import told
 from hpuwatch.advise.findings import findings_of
 from hpuwatch.life.phases import Phase
 from hpuwatch.runtime.facts import ExitRecord

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpuwatch.advise.causes import root_fault
-from hpuwatch.advise.ends import told
+from hpuwatch.advise.checks.ends import told
 from hpuwatch.life.phases import Phase
 from hpuwatch.state.hang import seems_to_hang
 from hpuwatch.state.model import MULTIMODAL, Start

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from hpuwatch.advise.accountability import Suggestion
-from hpuwatch.advise.comparesaid import served
-from hpuwatch.advise.score import Scored
-from hpuwatch.advise.startrecord import KEY, StartRecord, is_further
+from hpuwatch.advise.account.outcome import Suggestion
+from hpuwatch.advise.account.record import KEY, StartRecord, is_further
+from hpuwatch.advise.account.score import Scored
+from hpuwatch.advise.compare.said import served
 from hpuwatch.errors import StoreBroken
 from hpuwatch.store.database import Database, Words
 

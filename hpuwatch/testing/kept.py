@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hpuwatch.advise.account.record import StartRecord, proof_of, record_of
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.startrecord import StartRecord, proof_of, record_of
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.testing.lives import Told
 from hpuwatch.testing.logs import state_of_text

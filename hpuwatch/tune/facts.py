@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hpuwatch.advise.causes import code_of, root_fault
-from hpuwatch.advise.ends import told
+from hpuwatch.advise.checks.ends import told
 from hpuwatch.advise.figures import reserve_of, tightest
-from hpuwatch.advise.proposal import activation_allowance_bytes
+from hpuwatch.advise.plan.reserve import activation_allowance_bytes
 from hpuwatch.life.phases import Phase
 from hpuwatch.state.configured import printed_strategy, release
 from hpuwatch.state.model import Fault, Known, Memory, Server, Start, value_of

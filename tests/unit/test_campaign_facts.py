@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hpuwatch.advise.causes import described
-from hpuwatch.advise.ends import told
+from hpuwatch.advise.checks.ends import told
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line
 from hpuwatch.state.model import (

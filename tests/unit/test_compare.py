@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hpuwatch.advise.compare import Comparison, compared
-from hpuwatch.advise.compared import Difference
-from hpuwatch.advise.comparetext import render_markdown, render_text
+from hpuwatch.advise.compare.document import Comparison, compared
+from hpuwatch.advise.compare.figures import Difference
+from hpuwatch.advise.compare.text import render_markdown, render_text
 from hpuwatch.app.compare import comparison_of
 from hpuwatch.cli.main import build
 from hpuwatch.errors import InputError, MissingFileError, UsageError

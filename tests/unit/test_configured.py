@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from hpuwatch.advise.checks.listed import differ
 from hpuwatch.advise.finding import Case
-from hpuwatch.advise.listed import differ
 from hpuwatch.gaudi.buckets import generate
 from hpuwatch.gaudi.model import Bucket
 from hpuwatch.gaudi.resolve import resolve

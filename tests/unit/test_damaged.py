@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpuwatch.advise.render.text import render_text
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.text import render_text
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.loop.watch import Watch
 from hpuwatch.metrics.collector import exposition

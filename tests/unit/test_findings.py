@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hpuwatch.advise.causes import CAUSES, UNKNOWN
 from hpuwatch.advise.finding import SEVERITIES, Finding
 from hpuwatch.advise.findings import ALL_GOOD, CHECKS, findings_of
-from hpuwatch.advise.proposal import propose
+from hpuwatch.advise.plan.reserve import propose
+from hpuwatch.advise.render.text import render_text
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.text import render_text
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.testing.logs import start_of_text, state_of_text

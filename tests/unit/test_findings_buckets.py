@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpuwatch.advise.bucketsmade import made_of
+from hpuwatch.advise.checks.buckets_made import made_of
 from hpuwatch.advise.finding import Finding
 from hpuwatch.advise.findings import findings_of
 from hpuwatch.app.catalogue import shipped_findings

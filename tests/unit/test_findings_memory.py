@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpuwatch.advise.checks.memory_ledger import unexplained_of
 from hpuwatch.advise.finding import Finding
 from hpuwatch.advise.findings import findings_of
-from hpuwatch.advise.memoryledger import unexplained_of
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.gaudi.model import Bucket
 from hpuwatch.state.model import DECODE, PROMPT

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpuwatch.advise.document import Report
+from hpuwatch.advise.render.text import render_text
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.text import render_text
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.events import Event, Speaker, Value
 from hpuwatch.life.phases import Phase

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hpuwatch.advise.accountability import (
+from hpuwatch.advise.account.outcome import (
     OBSERVED,
     Suggestion,
     accountability_lines,
     is_tried,
     outcomes,
 )
+from hpuwatch.advise.account.record import StartRecord
+from hpuwatch.advise.compare.settings import given, in_force, same_value
 from hpuwatch.advise.document import FigurePart, Report, StartReport
-from hpuwatch.advise.inforce import given, in_force, same_value
+from hpuwatch.advise.render.text import render_text
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.startrecord import StartRecord
-from hpuwatch.advise.text import render_text
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.history import (
     history_of,

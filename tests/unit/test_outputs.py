@@ -33,7 +33,7 @@ from hpuwatch.advise.document import (
 )
 from hpuwatch.advise.envheader import read_header
 from hpuwatch.advise.lint.words import of_command
-from hpuwatch.advise.render_settings import (
+from hpuwatch.advise.render.settings import (
     quoted_for_env,
     render_compose,
     render_diff,
@@ -41,7 +41,7 @@ from hpuwatch.advise.render_settings import (
     render_env,
     render_helm,
 )
-from hpuwatch.advise.text import render_markdown, render_text
+from hpuwatch.advise.render.text import render_markdown, render_text
 from hpuwatch.gaudi.resolve import FILE_VARIABLE
 
 pytestmark = pytest.mark.unit

@@ -15,7 +15,7 @@ import pytest
 
 from hpuwatch.advise.finding import Finding
 from hpuwatch.advise.findings import findings_of
-from hpuwatch.advise.proposal import propose
+from hpuwatch.advise.plan.reserve import propose
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.gaudi.buckets import generate
 from hpuwatch.gaudi.model import Bucket

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpuwatch.advise.render.text import render_markdown, render_text
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.text import render_markdown, render_text
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.parse.clean import clean

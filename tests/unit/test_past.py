@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hpuwatch.advise.render.text import render_text
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.text import render_text
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.events import Event
 from hpuwatch.life.machine import Fact

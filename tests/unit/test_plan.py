@@ -12,17 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpuwatch.advise.baseline import baseline_of
+from hpuwatch.advise.checks.memory_peak import ran_out
 from hpuwatch.advise.finding import Case
 from hpuwatch.advise.findings import findings_of
-from hpuwatch.advise.memorypeak import ran_out
-from hpuwatch.advise.padding import padding_percent
-from hpuwatch.advise.plan import Planned, planned
-from hpuwatch.advise.plan_desk import Dropped, objection
-from hpuwatch.advise.plan_left import left_alone
-from hpuwatch.advise.plan_parts import headline
-from hpuwatch.advise.proposal import Proposal, Step, propose
+from hpuwatch.advise.plan.desk import Dropped, objection
+from hpuwatch.advise.plan.left import left_alone
+from hpuwatch.advise.plan.padding import padding_percent
+from hpuwatch.advise.plan.parts import headline
+from hpuwatch.advise.plan.reserve import Proposal, Step, propose
+from hpuwatch.advise.plan.whole import Planned, planned
+from hpuwatch.advise.plan.widening import all_widened, widened
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.widening import all_widened, widened
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
 from hpuwatch.gaudi.estimate import Estimate, exactly

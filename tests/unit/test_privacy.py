@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpuwatch.advise.render.share import masked, site_masked
 from hpuwatch.advise.report import build_report
-from hpuwatch.advise.share import masked, site_masked
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.life.phases import Phase

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hpuwatch.advise.figures import reserve_of
-from hpuwatch.advise.proposal import Proposal, propose
+from hpuwatch.advise.plan.reserve import Proposal, propose
 from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.life.phases import Phase
 from hpuwatch.records import Line

@@ -12,11 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpuwatch.advise.document import Report
-from hpuwatch.advise.render_settings import render_env
-from hpuwatch.advise.render_words import SIMULATED
+from hpuwatch.advise.render.settings import render_env
+from hpuwatch.advise.render.share import masked, without_site
+from hpuwatch.advise.render.text import render_markdown, render_text
+from hpuwatch.advise.render.words import SIMULATED
 from hpuwatch.advise.report import build_report, model_name
-from hpuwatch.advise.share import masked, without_site
-from hpuwatch.advise.text import render_markdown, render_text
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.testing.logs import state_of_text
 from hpuwatch.units import GIB, format_bytes

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpuwatch.advise.score import (
+from hpuwatch.advise.account.score import (
     COVERAGE,
     MOST,
     NEWEST,

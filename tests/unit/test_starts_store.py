@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hpuwatch.advise.accountability import Suggestion
+from hpuwatch.advise.account.outcome import Suggestion
+from hpuwatch.advise.account.record import StartRecord
+from hpuwatch.advise.account.score import Scored
 from hpuwatch.advise.document import FigurePart
-from hpuwatch.advise.score import Scored
-from hpuwatch.advise.startrecord import StartRecord
 from hpuwatch.errors import ResourceError, StoreBroken
 from hpuwatch.store import starts as module
 from hpuwatch.store.starts import FILE_NAME, MIGRATIONS, StartStore

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuwatch.advise.document import Report, StartReport
-from hpuwatch.advise.plan_first import FirstPlan, Wish, device_of, first_plan
-from hpuwatch.advise.plan_first_report import first_report
-from hpuwatch.advise.plan_traffic import ExpectedTraffic, read_traffic
-from hpuwatch.advise.text import render_markdown, render_text
+from hpuwatch.advise.plan.first import FirstPlan, Wish, device_of, first_plan
+from hpuwatch.advise.plan.first_report import first_report
+from hpuwatch.advise.plan.traffic import ExpectedTraffic, read_traffic
+from hpuwatch.advise.render.text import render_markdown, render_text
 from hpuwatch.app.first import first_report_of
 from hpuwatch.app.report import report_of, spool_of
 from hpuwatch.app.studies import StoredStudy

@@ -7,14 +7,14 @@ from hpuwatch.advise.page.glossary import Prose, explained
 from hpuwatch.advise.page.markup import Markup, element, joined
 from hpuwatch.advise.page.parts import heading, quoted, table
 from hpuwatch.advise.page.quantities import ORIGINS, interval, name_of, told
-from hpuwatch.advise.render_findings import NOT_ESTABLISHED
-from hpuwatch.advise.render_words import (
+from hpuwatch.advise.render.findings import NOT_ESTABLISHED
+from hpuwatch.advise.render.words import (
     ledger,
     ledger_title,
     load_lines,
     warmup_lines,
 )
-from hpuwatch.advise.render_words import name_of as file_name
+from hpuwatch.advise.render.words import name_of as file_name
 from hpuwatch.units import counted
 
 

@@ -27,7 +27,7 @@ from hpuwatch.advise.page.parts import heading, pictured
 from hpuwatch.advise.page.picture import Picture
 from hpuwatch.advise.page.style import STYLE
 from hpuwatch.advise.page.warmupcost import warmup_cost
-from hpuwatch.advise.render_words import name_of as file_of
+from hpuwatch.advise.render.words import name_of as file_of
 
 _ORIGINS = {
     "measured": ("Measured", "read from the log of a real server"),

@@ -10,8 +10,8 @@ from hpuwatch.advise.page.drawing import svg
 from hpuwatch.advise.page.glossary import Prose, explained
 from hpuwatch.advise.page.markup import Markup, element, joined, text_of
 from hpuwatch.advise.page.picture import NARROW, WIDE, Picture, Table
-from hpuwatch.advise.render_settings import quoted_for_env
-from hpuwatch.advise.render_words import name_of
+from hpuwatch.advise.render.settings import quoted_for_env
+from hpuwatch.advise.render.words import name_of
 
 _LONGEST_QUOTE = 300
 """Characters of a quoted log line; the document has all of it."""
