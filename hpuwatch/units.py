@@ -8,6 +8,7 @@ Lines that say "GB" print bytes divided by 2**30: they are GiB under another nam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
@@ -57,6 +58,12 @@ def gib_amount(text: str) -> Amount:
 def counted(count: int, noun: str) -> str:
     """Print how many there are of something: ``1 card``, ``2,048 cards``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def in_a_row(words: Sequence[str]) -> str:
+    """Print words as a sentence lists them: ``a, b and c``."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def format_bytes(count: float) -> str:

@@ -1,17 +1,18 @@
 """What a log tells for a prediction: the plan of the server that runs, and the basis.
 
 The newest start is the running server.  Earlier ones of the same model, card and number of
-cards teach what graphs take and how long they compile.  A figure is that of the rank whose
-memory is tightest.
+cards teach what graphs take and how long they compile, be it by their logs or by what was
+kept of them (:class:`Lesson`).  A figure is that of the rank whose memory is tightest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hpuwatch.advise.causes import root_fault
 from hpuwatch.advise.checks.ends import told
+from hpuwatch.advise.checks.warmup_time import LONGEST_START_SECONDS
 from hpuwatch.advise.figures import (
     ACTIVATION_SHARE,
     activations_unmeasured,
@@ -24,10 +25,11 @@ from hpuwatch.gaudi.basis import Basis, Device, Lists, Printed
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
 from hpuwatch.gaudi.estimate import exactly
 from hpuwatch.gaudi.graphlaw import fit
+from hpuwatch.gaudi.graphseen import Observation
 from hpuwatch.gaudi.lookup import prepare
 from hpuwatch.gaudi.planning import RESERVE, Change, Plan, applied
 from hpuwatch.gaudi.predict import compiled
-from hpuwatch.gaudi.warmuptime import Recipes, learn, recipe_folder
+from hpuwatch.gaudi.warmuptime import Recipes, TimedStart, learn, recipe_folder
 from hpuwatch.parse.header import read
 from hpuwatch.state.configured import (
     Configured,
@@ -46,6 +48,55 @@ _BLOCK_ROUNDING = 0.01
 
 
 @dataclass(frozen=True, slots=True)
+class Lesson:
+    """What one start teaches of others of its server, without its log.
+
+    Attributes:
+        model: as its log named it.
+        card: likewise.
+        cards: how many it ran on.
+        release: which decides what its buckets may be.
+        reserve_ratio: VLLM_GRAPH_RESERVED_MEM as printed.
+        captured_blocks: of the deepest decode bucket that it captured, 0 for none.
+        warmed: its warm-up came to its end.
+        observed: what its graphs took.
+        timed: how long its warm-up took.
+        load_seconds: from its first line to an allocated KV cache.
+    """
+
+    model: str | None
+    card: str | None
+    cards: int | None
+    release: str | None = None
+    reserve_ratio: float | None = None
+    captured_blocks: int = 0
+    warmed: bool = False
+    observed: tuple[Observation, ...] = ()
+    timed: TimedStart | None = None
+    load_seconds: float | None = None
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Return what it shares with a start that it teaches."""
+        return self.model, self.card, self.cards
+
+
+def lesson_of(start: Start) -> Lesson:
+    """Return what a start teaches."""
+    found, graphs = tightest(start), _graphs(start)
+    return Lesson(
+        *identity_of(start),
+        release=release_text(start.server),
+        reserve_ratio=value_of(found[1].reserve_ratio) if found else None,
+        captured_blocks=captured_blocks(start),
+        warmed=start.warmup.seconds is not None,
+        observed=observations_of(start, graphs),
+        timed=timed_start(start, graphs),
+        load_seconds=load_seconds(start),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
     """The running server, and what predictions about it rest on.
 
@@ -57,6 +108,7 @@ class Baseline:
         observed_tokens: what a running request held at the peak of the KV cache, at
             least; None without traffic.
         starts: how many starts the laws rest on.
+        before: what those before the newest taught, oldest first.
         broke: what broke the running server, None where nothing did.
     """
 
@@ -67,16 +119,20 @@ class Baseline:
     observed_tokens: int | None = None
     starts: int = 1
     broke: str | None = None
+    before: tuple[Lesson, ...] = ()
 
 
 def baseline_of(
-    starts: Sequence[Start], current: Iterable[Change] = ()
+    starts: Sequence[Start],
+    current: Iterable[Change] = (),
+    lessons: Sequence[Lesson] = (),
 ) -> Baseline | None:
     """Return what the starts of a server tell, oldest first; None if too little.
 
     Args:
         starts: the newest is the running one.
         current: what is known of it beyond its log.
+        lessons: of starts before those, whose logs aren't at hand.
 
     Raises:
         ConfigError: a setting can't be read.
@@ -87,19 +143,17 @@ def baseline_of(
         return None
     plan = applied(plan_of(start, known), current)
     same = [each for each in starts if identity_of(each) == identity_of(start)]
-    graphs = {id(each): _graphs(each) for each in same}
-    observed = [
-        seen for each in same for seen in observations_of(each, graphs[id(each)])
+    taught = [
+        *(each for each in lessons if each.identity == identity_of(start)),
+        *map(lesson_of, same),
     ]
-    timed = [timed_start(each, graphs[id(each)]) for each in same]
-    loads = [load_seconds(each) for each in same]
     basis = Basis(
         device=_device(start),
-        printed=_printed(start, plan, known.flags.num_blocks),
-        graphs=fit(observed),
-        warmup=learn(each for each in timed if each),
-        recipes=_recipes(start, plan, graphs[id(start)], known.flags.num_blocks),
-        load_seconds=tuple(each for each in loads if each),
+        printed=_printed(start, plan, known.flags.num_blocks, _captured(taught)),
+        graphs=fit([seen for each in taught for seen in each.observed]),
+        warmup=learn(each.timed for each in taught if each.timed),
+        recipes=_recipes(start, plan, known.flags.num_blocks),
+        load_seconds=tuple(each.load_seconds for each in taught if each.load_seconds),
     )
     fault = root_fault(start)
     misses = [
@@ -113,12 +167,13 @@ def baseline_of(
         known.assumed,
         tuple(misses),
         _observed_tokens(start, plan),
-        len(same),
+        len(taught),
         told(start, fault) if fault else None,
+        tuple(taught[:-1]),
     )
 
 
-def identity_of(start: Start) -> tuple[object, ...]:
+def identity_of(start: Start) -> tuple[str | None, str | None, int | None]:
     """Return what two starts share of which one may teach the other: model, card, cards."""
     server = start.server
     cards = value_of(server.tensor_parallel)
@@ -187,10 +242,28 @@ def _device(start: Start) -> Device | None:
     )
 
 
-def _printed(start: Start, plan: Plan, blocks: int) -> Printed:
+def captured_blocks(start: Start) -> int:
+    """Return the blocks of the deepest decode bucket that a warm-up captured, 0 for none.
+
+    A phase is warmed from the end of its list on, the largest buckets first.
+    """
+    listed = printed_lists(start).get(DECODE, ())
+    progress = start.warmup.progress.get(DECODE)
+    done = progress.done if progress else 0
+    if start.warmup.seconds is not None:
+        done = len(listed)
+    captured = listed[max(0, len(listed) - done) :]
+    return max((each.context for each in captured), default=0)
+
+
+def _captured(taught: Sequence[Lesson]) -> int:
+    """Return the same of all starts that have the release of the last one."""
+    release = taught[-1].release
+    return max(each.captured_blocks for each in taught if each.release == release)
+
+
+def _printed(start: Start, plan: Plan, blocks: int, captured: int) -> Printed:
     lists = printed_lists(start)
-    seconds = value_of(start.warmup.seconds)
-    deepest = max((each.context for each in lists.get(DECODE, ())), default=0)
     whole = {PROMPT, DECODE} <= lists.keys()
     return Printed(
         plan,
@@ -201,8 +274,8 @@ def _printed(start: Start, plan: Plan, blocks: int) -> Printed:
             for phase in (PROMPT, DECODE)
             if phase in start.buckets
         },
-        seconds,
-        deepest / blocks if seconds is not None else 0.0,
+        value_of(start.warmup.seconds),
+        captured,
     )
 
 
@@ -223,20 +296,19 @@ def _graphs(start: Start) -> Lists:
     return compiled(listed, made)
 
 
-def _recipes(
-    start: Start, plan: Plan, graphs: Mapping[str, tuple[Bucket, ...]], blocks: int
-) -> Recipes | None:
+def _recipes(start: Start, plan: Plan, blocks: int) -> Recipes | None:
     folder = recipe_folder(plan.env)
     if folder is None or start.warmup.seconds is None:
         return None
-    return Recipes(folder, graphs, blocks)
+    return Recipes(folder, _graphs(start), blocks)
 
 
 def load_seconds(start: Start) -> float | None:
     """Return the seconds from the first line to an allocated KV cache."""
     records = read(start.first_line.text)
     began = records[0].logged_at if records else None
-    return seconds_between(began, start.marks.get(KV_ALLOCATED))
+    took = seconds_between(began, start.marks.get(KV_ALLOCATED))
+    return None if took is None or took > LONGEST_START_SECONDS else took
 
 
 def _observed_tokens(start: Start, plan: Plan) -> int | None:

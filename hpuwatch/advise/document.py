@@ -119,7 +119,8 @@ class WarmedPart(_Document):
 class WarmupPart(_Document):
     """The warm-up; seconds of phases come from the times of the log's headers.
 
-    By phase, in the order of the warm-up: ``steps`` are the buckets whose lines print what
+    By phase, in the order of the warm-up: ``phase_done`` counts the buckets that were
+    done where it never finished; ``steps`` are the buckets whose lines print what
     was free, ``pace`` has pairs of buckets done and the seconds since the phase began.
     """
 
@@ -128,6 +129,7 @@ class WarmupPart(_Document):
     finished: bool = False
     done: int = 0
     total: int = 0
+    phase_done: dict[str, int] = Field(default_factory=dict)
     allocated_bytes: int | None = None
     init_seconds: float | None = None
     sampler_seconds: float | None = None
@@ -235,7 +237,8 @@ class ProposalPart(_Document):
     ``checked`` tells whether ``predict`` could look at the whole; ``cautions`` is what it
     said then.  ``base`` is the fingerprint of the settings that the proposal came on top of;
     ``bucket_file`` is to be written first, and its variable is not in ``env``: a server that
-    doesn't find its file does not start.
+    doesn't find its file does not start.  ``now`` is what the changed settings are
+    today, defaults too, as far as that is known.
     """
 
     env: dict[str, str] = Field(default_factory=dict)
@@ -252,6 +255,7 @@ class ProposalPart(_Document):
     proven: bool = False
     why: str = ""
     kept: list[str] = Field(default_factory=list)
+    now: dict[str, str] = Field(default_factory=dict)
 
 
 class SettingPart(_Document):
@@ -302,10 +306,12 @@ class AccountabilityPart(_Document):
 class AgainstPart(_Document):
     """What became worse since the last good start of the same server that is remembered.
 
-    ``start`` is that start, as ``hpuwatch compare`` takes it.
+    ``start`` is that start, as ``hpuwatch compare`` takes it; ``known`` is what it is told
+    from others by.
     """
 
     start: str
+    known: str = ""
     said: list[str]
 
 
@@ -320,7 +326,8 @@ class StartReport(_Document):
     """One life of a server, or (``origin`` predicted) one that has yet to begin.
 
     ``bucket_file`` is the text of the file that the server takes its buckets from, as far
-    as the log's lists tell it.
+    as the log's lists tell it.  ``store_read`` tells whether what is remembered of earlier
+    starts was looked at, without which ``accountability`` and ``against`` say nothing.
     """
 
     source: SourcePart
@@ -343,6 +350,7 @@ class StartReport(_Document):
     trials: list[TrialPart] = Field(default_factory=list)
     accountability: list[AccountabilityPart] = Field(default_factory=list)
     against: AgainstPart | None = None
+    store_read: bool = False
     earlier: list[StartReport] = Field(default_factory=list)
 
 

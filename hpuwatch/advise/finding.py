@@ -8,7 +8,7 @@ together to a :class:`Finding`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpuwatch.gaudi.estimate import Estimate, Origin, weakest
@@ -118,3 +118,20 @@ class Finding:
     def origin(self) -> Origin:
         """Return how surely its figures are known: as the weakest of them."""
         return weakest(each.origin for each in self.figures.values())
+
+
+_NO_CAUSE = frozenset({"not-ready", "warmup-long"})
+"""Findings that say what is, and not why: with another one as grave, that leads."""
+
+
+def gravest(findings: Sequence[Finding]) -> Finding | None:
+    """Return the finding to act upon: of the gravest, one that tells a cause.
+
+    Args:
+        findings: the gravest first.
+    """
+    first = next(iter(findings), None)
+    if first is None or first.name not in _NO_CAUSE:
+        return first
+    same = (each for each in findings if each.severity == first.severity)
+    return next((each for each in same if each.name not in _NO_CAUSE), first)

@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import Literal
 
+from hpuwatch.advise.baseline import Lesson
 from hpuwatch.advise.catalogue import Catalogue
 from hpuwatch.advise.causes import described
 from hpuwatch.advise.checks.gaps import unestablished
@@ -36,6 +38,7 @@ from hpuwatch.advise.finding import Finding, Lever
 from hpuwatch.advise.findings import findings_of
 from hpuwatch.advise.plan.left import left_alone
 from hpuwatch.advise.plan.parts import (
+    defaults_of,
     figure_parts,
     headline,
     left_parts,
@@ -66,6 +69,7 @@ def build_report(
     states: Sequence[tuple[str, State]],
     catalogue: Catalogue,
     widenings: Mapping[str, float] = MappingProxyType({}),
+    lessons: Sequence[Lesson] = (),
 ) -> Report:
     """Return the report over logs, given as file name and what is known of it.
 
@@ -76,20 +80,24 @@ def build_report(
         states: the logs, the newest last.
         catalogue: the kinds of findings.
         widenings: by how much the intervals of predictions grow, by the figure's name.
+        lessons: what starts taught whose logs aren't given, oldest first.
     """
     reports: list[StartReport] = []
     before: list[tuple[str, Start]] = []
     for file, state in states:
         if state.starts:
             known = [start for _, start in before]
-            plan = partial(_plan, (*known, *state.starts), widenings)
+            plan = partial(_plan, (*known, *state.starts), widenings, lessons)
             reports.append(_of_file((file, state), before, catalogue, plan))
         before += [(file, start) for start in state.starts]
     return Report(reports=reports)
 
 
 def _plan(
-    starts: Sequence[Start], widenings: Mapping[str, float], after: int
+    starts: Sequence[Start],
+    widenings: Mapping[str, float],
+    lessons: Sequence[Lesson],
+    after: int,
 ) -> Planned:
     """Return the plan of the start that so many come after.
 
@@ -97,7 +105,9 @@ def _plan(
     those before are history, whose plan is not looked at as a whole.
     """
     until = starts[: len(starts) - after]
-    return planned(until, widenings) if after < 2 else Planned(propose(until[-1]))
+    if after > 1:
+        return Planned(propose(until[-1]))
+    return planned(until, widenings, lessons)
 
 
 def _of_file(
@@ -136,7 +146,7 @@ def _of_start(
     settings = settings_of(start)
     return StartReport(
         source=source,
-        origin="simulated" if start.server.simulated else "measured",
+        origin=_origin(start),
         headline=headline(start, findings, plan),
         server=_server(start),
         memory=_memory(start),
@@ -148,9 +158,9 @@ def _of_start(
         faults=_faults(start),
         findings=[_finding(file_of, each) for each in findings],
         not_established=unestablished(start),
-        proposal=proposal_part(plan.proposal, findings, settings),
+        proposal=proposal_part(plan.proposal, findings, settings, defaults_of(plan)),
         settings=settings,
-        left=left_parts(left_alone(start, plan)),
+        left=left_parts(left_alone(start, plan, findings)),
         bucket_file=plan.now.plan.flags.bucket_file if plan.now else None,
     )
 
@@ -163,6 +173,16 @@ def model_name(text: str) -> str:
     """Return ``owner/name`` where the model is a folder of the hub's cache."""
     hub = _HUB.search(text)
     return f"{hub[1]}/{hub[2]}" if hub else text
+
+
+def identity_in_reports(start: Start) -> tuple[object, ...]:
+    """Return release, model, card, cards and origin as a report of the start has them."""
+    server = _server(start)
+    return server.release, server.model, server.card, server.tp, _origin(start)
+
+
+def _origin(start: Start) -> Literal["measured", "simulated"]:
+    return "simulated" if start.server.simulated else "measured"
 
 
 def _server(start: Start) -> ServerPart:
@@ -249,19 +269,22 @@ def _graphs(start: Start) -> GraphsPart:
 def _warmup(start: Start) -> WarmupPart:
     warmup = start.warmup
     finished = warmup.seconds is not None
-    done = total = 0
+    total, done_of = 0, dict[str, int]()
     for phase in _PHASES:
         listed, progress = start.buckets.get(phase), warmup.progress.get(phase)
         planned = listed.value.count if listed and phase != MULTIMODAL else 0
         planned = progress.total if progress else planned
         total += planned
-        done += planned if finished else (progress.done if progress else 0)
+        done_of[phase] = planned if finished else (progress.done if progress else 0)
     return WarmupPart(
         seconds=value_of(warmup.seconds),
         skipped=warmup.skipped is not None,
         finished=finished,
-        done=done,
+        done=sum(done_of.values()),
         total=total,
+        phase_done={}
+        if finished
+        else {phase: done for phase, done in done_of.items() if done},
         allocated_bytes=_bytes(warmup.allocated),
         init_seconds=value_of(warmup.init_seconds),
         sampler_seconds=warmup.sampler_seconds,

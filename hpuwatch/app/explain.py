@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hpuwatch.advise.catalogue import Row
 from hpuwatch.advise.lint.kinds import LINT_KINDS
+from hpuwatch.advise.page.glossary import WORDS, word_of
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.errors import UsageError
@@ -93,6 +94,9 @@ def _found(name: str, rules: tuple[Rule, ...]) -> Iterator[Meaning]:
     for kind, words in _WORDS.items():
         if name in words:
             yield Meaning(kind=kind, text=words[name])
+    word = word_of(name)
+    if word is not None and name not in FIGURES:
+        yield Meaning(kind="word", text=f"{word.meaning[0].upper()}{word.meaning[1:]}")
 
 
 def _names(rules: tuple[Rule, ...]) -> list[str]:
@@ -107,6 +111,7 @@ def _names(rules: tuple[Rule, ...]) -> list[str]:
             *(metric.name for metric in METRICS),
             *(phase.value for phase in Phase),
             *(name for words in _WORDS.values() for name in words),
+            *(word.name for word in WORDS),
         }
     )
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpuwatch.advise.document import Report
-from hpuwatch.advise.plan.first import Wish, first_plan
+from hpuwatch.advise.plan.first import first_plan
 from hpuwatch.advise.plan.first_report import first_report
 from hpuwatch.advise.plan.traffic import read_traffic
+from hpuwatch.advise.plan.wish import Wish
 from hpuwatch.app.server_inputs import read_text
 from hpuwatch.errors import InputError
 from hpuwatch.gaudi.cards import card_called

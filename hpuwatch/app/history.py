@@ -23,6 +23,7 @@ from hpuwatch.store.starts import (
     StoredSuggestion,
 )
 from hpuwatch.tune.report import align
+from hpuwatch.units import counted
 
 _ORIGINS = ("measured", "simulated")
 
@@ -300,18 +301,24 @@ def predictions_text(document: PredictionsDocument) -> str:
         lines += ["What predictions were worth", align(table, "  "), ""]
     else:
         lines += ["No suggestion was tried yet.", ""]
-    lines.append("Predicted and observed")
-    for head, rows in groupby(document.predictions, key=_head):
+    tried = [each for each in document.predictions if each.tried_by is not None]
+    lines += ["Predicted and observed"] if tried else []
+    for head, rows in groupby(tried, key=_head):
         lines += [f"  {head}", align([_prediction(each) for each in rows], "    ")]
+    waiting = {_head(each) for each in document.predictions if each.tried_by is None}
+    if waiting:
+        lines += [""] if tried else []
+        lines.append(
+            f"{counted(len(waiting), 'suggestion')} not tried yet: --format json lists what "
+            "they predict."
+        )
     return "\n".join(lines) + "\n"
 
 
 def _head(each: PredictionRow) -> str:
     """Return what the figures of one suggestion have in common."""
-    tried = "not tried yet"
-    if each.tried_by is not None:
-        tried = f"tried by {each.name}@{each.tried_by}"
-    return f"{each.name}@{each.start}, {each.suggested}: {tried}"
+    tried = f": tried by {each.name}@{each.tried_by}" if each.tried_by else ""
+    return f"{each.name}@{each.start}, {each.suggested}{tried}"
 
 
 def _score(each: ScoreRow) -> tuple[str, ...]:
@@ -332,9 +339,8 @@ def _score(each: ScoreRow) -> tuple[str, ...]:
 
 def _prediction(each: PredictionRow) -> tuple[str, ...]:
     low, high = (figure_text(each.figure, value) for value in (each.low, each.high))
-    came = ""
     if each.inside is None:
-        came = "" if each.tried_by is None else "no log tells"
+        came = "no log tells"
     elif each.observed is None:
         came = "never came: the server died first"
     else:
@@ -344,8 +350,16 @@ def _prediction(each: PredictionRow) -> tuple[str, ...]:
         figure_text(each.figure, each.predicted),
         "" if low == high else f"{low} to {high}",
         came,
+        _off(each),
         {None: "", True: "inside", False: "OUTSIDE"}[each.inside],
     )
+
+
+def _off(each: PredictionRow) -> str:
+    """Return by how much what came differs: a wide interval holds a bad guess, too."""
+    if each.observed is None or not each.predicted:
+        return ""
+    return f"{100 * (each.observed - each.predicted) / each.predicted:+.1f} %"
 
 
 def _moment(at: float) -> str:

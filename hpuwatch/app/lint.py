@@ -156,6 +156,7 @@ def judge(order: Order, environ: Mapping[str, str]) -> Verdict:
         law=_law(start),
         num_blocks=order.num_blocks or _override(settings) or _blocks(start),
         printed=_printed(start) if order.num_blocks is None else None,
+        strategy=_strategy(order, start),
         mamba_chunk_size=order.mamba_chunk_size,
         header=header,
         server=_server(
@@ -189,12 +190,32 @@ def _release(
 
     if order.release is not None:
         return order.release, ""
+    known = _printed_release(start)
+    if known is not None:
+        return known, f"the log says {known}"
     printed = release_text(start.server) if start else None
-    if printed is not None:
-        return printed, f"the log says {printed}"
+    why = f"the log says {printed}, which names no release" if printed else ""
     if header is not None and header.release is not None:
-        return header.release, f"the env file says {header.release}"
-    return NEWEST, f"no release is known, so {NEWEST} is taken: --release says which"
+        said = f"the env file says {header.release}"
+        return header.release, f"{why}; {said}" if why else said
+    why = why or "no release is known"
+    return NEWEST, f"{why}, so {NEWEST} is taken: --release says which"
+
+
+def _printed_release(start: Start | None) -> str | None:
+    """Return the version that a log prints, None where no release is called so."""
+    from hpuwatch.state.configured import release, release_text
+
+    if start is None or release(start.server) is None:
+        return None
+    return release_text(start.server)
+
+
+def _strategy(order: Order, start: Start | None) -> str | None:
+    """Return how the log's buckets were made, None where another release will make them."""
+    from hpuwatch.state.configured import printed_strategy
+
+    return printed_strategy(start) if start and order.release is None else None
 
 
 def _warmup(
@@ -258,10 +279,9 @@ def _server(
 ) -> EnvHeader:
     """Return what the server and its machine really are, as far as anything tells."""
     from hpuwatch.app.doctor import installed_release
-    from hpuwatch.state.configured import release_text
 
     card = value_of(start.server.card) if start else None
-    release = order.release or (release_text(start.server) if start else None)
+    release = order.release or _printed_release(start)
     if release is None and wants_release:
         release = installed_release()
     model, cards = settings.get(MODEL), settings.get("--tensor-parallel-size")

@@ -8,6 +8,8 @@ name, for those who can't see it.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -186,9 +188,31 @@ def _put_words(axes: Any, words: Words, order: int) -> None:
 
 def _write(path: Path, data: bytes, option: str) -> None:
     try:
-        path.write_bytes(data)
+        if _is_replaceable(path):
+            _replace(path.resolve(), data)
+        else:
+            path.write_bytes(data)
     except OSError as error:
         raise _unwritable(path, error, option) from error
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Tell whether another file may take a path's place: pipes and mounts stay."""
+    is_usual = not path.exists() or (path.is_file() and not path.is_mount())
+    return is_usual and os.access(path.resolve().parent, os.W_OK)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file as a whole, or leave the old one as it is; it keeps its permissions."""
+    new = path.with_name(f".hpuwatch-{os.getpid()}")
+    try:
+        new.write_bytes(data)
+        if path.exists():
+            shutil.copymode(path, new)
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def _unwritable(path: Path, error: OSError, option: str) -> ResourceError:

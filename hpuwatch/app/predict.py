@@ -15,7 +15,7 @@ from hpuwatch.advise.envheader import EnvHeader
 from hpuwatch.advise.figures import tightest
 from hpuwatch.advise.graphmemory import warmup_use_of
 from hpuwatch.advise.lint.origin import disagreements
-from hpuwatch.advise.plan.first import device_of, weights_of
+from hpuwatch.advise.plan.wish import device_of, weights_of
 from hpuwatch.app.bucket_sources import UNKNOWN, Told, with_file
 from hpuwatch.app.first import config_of_model
 from hpuwatch.errors import ConfigError, InputError, UsageError

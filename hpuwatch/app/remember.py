@@ -10,6 +10,7 @@ is remembered.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from hpuwatch.advise.account.outcome import (
 )
 from hpuwatch.advise.account.record import StartRecord, proof_of, record_of
 from hpuwatch.advise.account.score import Scored, widenings
+from hpuwatch.advise.baseline import Lesson
 from hpuwatch.advise.compare.said import Pair, regressions
 from hpuwatch.advise.compare.settings import given
 from hpuwatch.advise.document import (
@@ -31,10 +33,11 @@ from hpuwatch.advise.document import (
     Report,
     StartReport,
 )
-from hpuwatch.advise.report import build_report
+from hpuwatch.advise.report import build_report, identity_in_reports
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.clock import Clock
 from hpuwatch.errors import ConfigError, HpuwatchError
+from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.life.phases import Phase
 from hpuwatch.runtime.announce import say
 from hpuwatch.runtime.instance import Instance, before_of
@@ -101,6 +104,22 @@ class Memory:
         self._factors = widenings(found)
         return self._factors
 
+    def lessons(self, logs: Sequence[tuple[str, State]]) -> list[Lesson]:
+        """Return what remembered starts of the last log's server teach, oldest first."""
+        from hpuwatch.store.starts import FILE_NAME
+
+        told = [(file, state) for file, state in logs if state.starts]
+        if not told:
+            return []
+        last = told[-1][1].starts[-1]
+        proofs = [proof_of(each) for _, state in told for each in state.starts]
+        with self._unless_unusable():
+            folder = self._folder_of(told[-1][0])
+            if (folder / FILE_NAME).is_file():
+                with closing(self._opened(folder, read_only=True)) as store:
+                    return store.lessons(identity_in_reports(last)[1:], proofs)
+        return []
+
     def keep(self, report: Report, logs: Sequence[tuple[str, State]]) -> Report:
         """Store the starts of a report; return it with what became of suggestions.
 
@@ -146,7 +165,8 @@ class Memory:
             made = suggestion_of(report.proposal, self._factors)
             store.suggest(number, made, now)
         against = _against(store, number, record)
-        return report.model_copy(update={"accountability": parts, "against": against})
+        known = {"accountability": parts, "against": against, "store_read": True}
+        return report.model_copy(update=known)
 
     def _outcomes(self, folder: Path, origin: str) -> list[Scored]:
         from hpuwatch.store.starts import FILE_NAME
@@ -178,7 +198,7 @@ class Memory:
         """Go on without a store that can't be used."""
         try:
             yield
-        except (HpuwatchError, OSError) as error:
+        except (HpuwatchError, OSError, ValueError) as error:
             self.tell(error)
 
     def tell(self, error: Exception) -> None:
@@ -200,6 +220,20 @@ def memory_of(clock: Clock, state_dir: str | None = None) -> Memory | None:
         say(f"{error}; {_CONSEQUENCE}")
         return None
     return Memory(root, clock, say)
+
+
+def reported(memory: Memory, logs: Sequence[tuple[str, State]]) -> Report:
+    """Return the report over logs, by what is remembered, and remember what is new.
+
+    Where a start of these logs was predicted badly, that counts for what is now predicted.
+    """
+    lessons, factors = memory.lessons(logs), memory.widenings(logs)
+    catalogue = shipped_findings()
+    kept = memory.keep(build_report(logs, catalogue, factors, lessons), logs)
+    learned = memory.widenings(logs)
+    if learned == factors:
+        return kept
+    return memory.keep(build_report(logs, catalogue, learned, lessons), logs)
 
 
 def _accounted(
@@ -224,7 +258,12 @@ def _against(store: StartStore, number: int, record: StartRecord) -> AgainstPart
         return None
     name = f"{store.path.parent.name}@{good.id}"
     worse = regressions(Pair(good.record, record, (name, "this start")))
-    return AgainstPart(start=name, said=list(worse)) if worse else None
+    if not worse:
+        return None
+    ratio, read = good.record.memory.reserve_ratio, time.localtime(good.read_at)
+    known = [f"{RESERVE} {ratio:g}"] if ratio is not None else []
+    known.append(f"read {read.tm_mday} {time.strftime('%b %H:%M', read)}")
+    return AgainstPart(start=name, known=", ".join(known), said=list(worse))
 
 
 class LiveStarts:
@@ -285,11 +324,8 @@ class LiveStarts:
             self._store(state)
 
     def _store(self, state: State) -> None:
-        logs = [(self._file, state)]
         try:
-            factors = self._memory.widenings(logs)
-            report = build_report(logs, shipped_findings(), widenings=factors)
-            self._memory.keep(report, logs)
+            reported(self._memory, [(self._file, state)])
         except Exception as error:  # noqa: BLE001  a report must not cost the watch
             self._memory.tell(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from hpuwatch.advise.document import Report
 from hpuwatch.advise.report import build_report
 from hpuwatch.app.catalogue import shipped_findings
-from hpuwatch.app.remember import Memory
+from hpuwatch.app.remember import Memory, reported
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.errors import InputError, MissingFileError
 from hpuwatch.events import Event
@@ -74,11 +75,15 @@ def report_of(
         ConfigError: the rules can't be read.
     """
     rules = shipped_rules(rules_folder)
-    states = [(path, state_of(path, rules)) for path in paths]
+    states = [(_shown(path), state_of(path, rules)) for path in paths]
     if memory is None:
         return build_report(states, shipped_findings())
-    factors = memory.widenings(states)
-    return memory.keep(build_report(states, shipped_findings(), factors), states)
+    return reported(memory, states)
+
+
+def _shown(path: str) -> str:
+    """Return a path as text; of its bytes some may be no letters."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def spool_of(name: str | None, state_dir: str | None) -> str:

@@ -29,7 +29,7 @@ def main() -> None:
             raise
         _end_quietly()
     except HpuwatchError as error:
-        print(f"hpuwatch: error: {error}", file=sys.stderr)
+        print(f"hpuwatch: error: {_printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001  the program's edge: a fault of ours is exit 70
         if _reader_left(error):
@@ -87,3 +87,10 @@ def _own_fault(error: Exception) -> None:
         file=sys.stderr,
     )
     sys.exit(70)
+
+
+def _printable(text: str) -> str:
+    """Return a message in which a file's name can't move a terminal's cursor."""
+    from hpuwatch.advise.render.escaping import printable
+
+    return "\n".join(map(printable, text.split("\n")))

@@ -18,7 +18,7 @@ def explain(
     name: str = typer.Argument(
         ...,
         metavar="NAME",
-        help="An event, fault, finding, knob, metric, phase, or a word of predict.",
+        help="An event, fault, finding, knob, metric, phase, or a word of a report.",
     ),
     rules: Path | None = OWN_RULES,
     form: Format = "text",

@@ -21,6 +21,8 @@ _FORMATS = (
     *("text", "markdown", "html", "json"),
     *("env", "docker", "compose", "helm", "diff"),
 )
+_UTF_8 = frozenset({"html", "json", "compose", "helm"})
+_MOST_DIGITS = 18  # of a number that anybody gives to anything
 _COLUMNS = 80
 """Where sentences are broken for whoever reads a pipe; quoted lines never are."""
 _PLOT_FORMATS = ("svg", "png")
@@ -61,7 +63,11 @@ _Model = Annotated[
 _Card = Annotated[str | None, typer.Option(help="gaudi2 or gaudi3, for that.")]
 _Cards = Annotated[
     int | None,
-    typer.Option("--tp", min=1, help="Cards that the model is divided among [1]."),
+    typer.Option(
+        "--tp",
+        min=1,
+        help="Cards that the model is divided among [1]; vLLM's tensor-parallel-size.",
+    ),
 ]
 _Traffic = Annotated[
     str | None, typer.Option(help='As "1k in, 2k out, 64 at once"; k is 1,024.')
@@ -139,11 +145,19 @@ def _shared(report: Report, *, share: bool) -> Report:
 
 def _write(report: Report, form: str, output: Path | None) -> None:
     if output is None:
-        sys.stdout.write(_rendered(report, form, to_file=False))
+        _put(_rendered(report, form, to_file=False), form)
         return
     from hpuwatch.app.page import write_text
 
     write_text(output, _rendered(report, form, to_file=True))
+
+
+def _put(text: str, form: str) -> None:
+    """Write to standard output: files for programs in UTF-8, texts as it takes them."""
+    encoding = "utf-8" if form in _UTF_8 else sys.stdout.encoding
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode(encoding, "replace"))
+    sys.stdout.flush()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +268,11 @@ class _Asked:
         from hpuwatch.errors import UsageError
         from hpuwatch.settings import load_settings
 
-        if study != _NEWEST and not study.isdecimal():
-            raise UsageError(f"--study {study!r} is neither a number nor {_NEWEST}")
+        is_number = study.isdecimal() and len(study) <= _MOST_DIGITS
+        if study != _NEWEST and not is_number:
+            raise UsageError(
+                f"--study {study[:40]!r} is neither a number nor {_NEWEST}"
+            )
         settings = load_settings(name=self.name, state_dir=self.state_dir)
         number = None if study == _NEWEST else int(study)
         return report_of_study(one_study(settings.state_root(), settings.name, number))

@@ -77,8 +77,8 @@ class Printed:
         lists: the buckets that it listed; empty where it printed none, or a part.
         counts: how many buckets it said to have, by phase.
         warmup_seconds: what its warm-up took.
-        deepest_per_block: largest decode context over blocks that a warm-up came
-            through; 0 where none did.
+        captured_blocks: the largest decode context whose graph a warm-up of this model and
+            release captured, in blocks; 0 where none did.
     """
 
     plan: Plan
@@ -86,7 +86,7 @@ class Printed:
     lists: Lists = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     warmup_seconds: float | None = None
-    deepest_per_block: float = 0.0
+    captured_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def _shared_blocks(forecast: Forecast, basis: Basis) -> Iterator[Remark]:
         yield Remark(
             "decode-above-pool",
             f"{above:,} decode buckets have more blocks (up to {deepest:,}) than the "
-            f"{blocks:,} of the card: such shapes come only where requests share prefixes.",
+            f"{blocks:,} of the card, which only prompts that share a beginning can fill.",
             {"decode_buckets_above_kv": above, "largest_bucket_blocks": deepest},
         )
 

@@ -4,8 +4,8 @@ Where only the figures of other servers stand in (``prior``), the best guess is
 no reason to refuse: then even the lower end must be too much.
 
 A decode bucket may hold more blocks than there are, since requests share prefixes.  The
-newest runtime allows three times the cache, and that is the limit here too; a server that
-came through warm-up with more has proven that it can.
+newest runtime allows three times the cache, and that is the limit here too; a warm-up that
+captured a deeper one has proven that it can, whatever the cache then held.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def _memory(forecast: Forecast, basis: Basis) -> Iterator[Remark]:
     if free <= 0:
         yield Remark(
             "weights-too-large",
-            f"The weights leave {format_bytes(free)} of the card: the model needs more "
-            "cards (--tensor-parallel-size).",
+            f"Weights and profile run need {format_bytes(-free)} more than a card has: the "
+            "model needs more cards (--tensor-parallel-size).",
             {"free_bytes": free},
         )
         return
@@ -187,9 +187,9 @@ def _sequences(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
 
 def deepest_allowed(forecast: Forecast, basis: Basis) -> int:
     """Return how many blocks a decode bucket may hold."""
-    proven = basis.printed.deepest_per_block if basis.printed else 0.0
+    proven = basis.printed.captured_blocks if basis.printed else 0
     tokens = 1 + forecast.plan.flags.num_speculative_tokens
-    return int(forecast.num_blocks * max(POOLS * tokens, proven))
+    return max(forecast.num_blocks * POOLS * tokens, proven)
 
 
 def _too_deep(forecast: Forecast, basis: Basis) -> Iterator[Remark]:
@@ -202,7 +202,7 @@ def _too_deep(forecast: Forecast, basis: Basis) -> Iterator[Remark]:
         yield Remark(
             "decode-above-cache",
             f"The top decode bucket needs {deepest:,} blocks, and the card holds "
-            f"{blocks:,}: warm-up runs out of memory at its first decode.",
+            f"{blocks:,}: some releases run out of memory at their first decode then.",
             {"largest_bucket_blocks": deepest, "kv_blocks": blocks},
         )
 

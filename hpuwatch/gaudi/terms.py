@@ -46,6 +46,7 @@ FIGURES = {
     "learned": "A law was fitted to so many figures that its own error is known.",
     "predicted": "Carried over from too few figures to tell the error, so the interval holds "
     "all that they allow.",
+    "arithmetic": "Follows from figures that the log prints, give or take their rounding.",
     "prior": "Nothing of this server is known, so other servers' public figures stand in.",
     "margin": "What --gpu-memory-utilization leaves of the memory that is free after weights "
     "and profile run; neither reserve nor KV cache.",

@@ -24,6 +24,9 @@ _QUOTED = (
 )
 _STRING = r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?|\\+\"[^\"]*\"?"
 _STRINGS = rf"\[\s*(?:(?:{_STRING})[\s,]*)+\]?"
+_FLAT = rf"[\[({{](?:{_STRING}|\\+|[^\])}}'\"\\])*[\])}}]?"
+_WITHIN = rf"[\[({{](?:{_STRING}|{_FLAT}|\\+|[^\])}}'\"\\])*[\])}}]?"
+"""A printed list, tuple or mapping, with others in it; quotes may hold any bracket."""
 _IS = r"(?:\\*['\"])?\s*[:=]\s*"
 """What stands between a name and its value; the name may be quoted."""
 _IS_OR_NEXT = rf"(?:{_IS}|\\*['\"],\s*)"
@@ -38,16 +41,21 @@ _MODELS_OWN = (
 
 _NAME = (
     r"api[_-]?keys?|passw(?:or)?d|passwd|secret(?:[_-]\w{1,40})?"
+    # Short names are words too: "forward pass: 3 ms", and a shell's PWD=/workspace.
+    r"|(?<![A-Za-z0-9])(?!(?-i:PWD)(?<!_PWD)=/)(?:pass|pwd?|auth(?:[_-]key)?)"
+    r"(?:(?==\S)|(?<![a-z] pass)(?<![a-z] auth))"
     r"|credentials?|passphrase|x-amz-signature"
     r"|access[_-]?key(?:[_-]?id)?|private[_-]?key"
     "|(?<![A-Za-z0-9])token"
     + "".join(rf"(?<!\b{word}[_-]token)(?<!_{word}[_-]token)" for word in _MODELS_OWN)
 )
 _VALUE = (
-    rf"(?:Bearer|Basic)\s+[^\s'\",]+|{_STRINGS}|\[[^\]]*\]?|b?(?:{_QUOTED})"
+    rf"(?:Bearer|Basic)\s+[^\s'\",]+|{_WITHIN}|b?(?:{_QUOTED})"
     r"|[^\s,;)}\]'\"]+"
 )
-_HARMLESS = r"(?!(?:None|True|False|null|true|false|'{2}|\"{2}|\[\])(?![\w'\"]))"
+_HARMLESS = (
+    r"(?!(?:None|True|False|null|true|false|'{2}|\"{2}|\[\]|\(\)|\{\})(?![\w'\"]))"
+)
 _NO_SECRETS = (
     "not|no|None|required|missing|empty|unset|set|invalid|incorrect|wrong|needed|too|used"
     "|given|ignored|a|an|the"
@@ -139,8 +147,19 @@ _MASKS = (
         rf"\1{STARS}",
     ),
     _Mask(
+        ("keys",),
+        # Several in one word: no comma ends it.
+        re.compile(rf"(?i)(api[_-]?keys{_IS}){_HARMLESS}[^\s'\"\[\](){{}}\\]+"),
+        rf"\1{STARS}",
+    ),
+    _Mask(
+        ("curl ",),
+        re.compile(r"(\s(?:-u|--user)[\s=]*['\"]?[^\s:'\"]{1,256}:)[^\s'\"]+"),
+        rf"\1{STARS}",
+    ),
+    _Mask(
         (
-            *("key", "passw", "passphrase", "secret", "credential", "signature"),
+            *("key", "pass", "pw", "auth", "secret", "credential", "signature"),
             *("token=", "token:", "token'", 'token"', "token ", "token\\"),
         ),
         re.compile(rf"(?i)((?:{_NAME}){_IS_OR_NEXT}){_HARMLESS}(?:{_VALUE})"),
@@ -174,7 +193,7 @@ _MASKS = (
     _Mask(
         ("hf_", "sk-", "gh", "github_pat_", "akia", "asia", "xox", "glpat-", "eyj"),
         re.compile(
-            r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}"
+            r"(?<![A-Za-z0-9])(?:hf_(?=[A-Za-z]{0,99}\d|[A-Za-z]{20})[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}"
             r"|gh[oprsu]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|(?:AKIA|ASIA)[A-Z0-9]{12,}"
             r"|xox[a-z]-[A-Za-z0-9-]{8,}|glpat-[\w-]{8,}"
             # A signed web token: three parts, the first of them JSON in base64.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from types import MappingProxyType
 
 from hpuwatch.events import Event
@@ -119,9 +120,12 @@ _MOST_CONTRADICTIONS = 8
 
 
 def _split(start: Start, event: Event) -> Start:
-    start = _compared(start, event)
+    """Take a split of memory; one that can't be, by its own figures, tells nothing."""
+    wrong = _impossible(event)
+    if wrong is not None:
+        return _noted(start, wrong)
     return of_rank(
-        start,
+        _compared(start, event),
         event,
         free=fields.amount(event, "free"),
         usable=fields.amount(event, "usable"),
@@ -133,6 +137,34 @@ def _split(start: Start, event: Event) -> Start:
     )
 
 
+def _impossible(event: Event) -> Contradiction | None:
+    """Return what a split says against itself: each part is a printed share of a whole.
+
+    With ``--enforce-eager`` nothing is set aside for graphs, whatever the share.
+    """
+    free, usable = fields.amount(event, "free"), fields.amount(event, "usable")
+    reserve = fields.amount(event, "graphs")
+    for figure, whole, ratio, part in (
+        ("usable", free, fields.number(event, "gmu"), usable),
+        ("reserve", usable, fields.number(event, "grm"), reserve),
+    ):
+        if whole is None or ratio is None or part is None:
+            continue
+        most = 1 if figure == "usable" else inf  # a reserve may leave less than nothing
+        none_set_aside = figure == "reserve" and part.value.bytes == 0
+        if not 0 <= ratio.value <= most or (
+            _apart(round(whole.value.bytes * ratio.value), part) and not none_set_aside
+        ):
+            return Contradiction(figure, whole, part, ratio.value)
+    return None
+
+
+def _apart(expected: int, found: Known[Amount]) -> bool:
+    bytes_ = found.value.bytes
+    most = max(abs(expected), abs(bytes_))
+    return abs(expected - bytes_) > most * _CONTRADICTS
+
+
 def _compared(start: Start, event: Event) -> Start:
     """Note what a second split of the same rank gives differently: a life splits once."""
     ledger = start.memory.get(rank_of(start, event), Memory())
@@ -141,15 +173,14 @@ def _compared(start: Start, event: Event) -> Start:
         ("usable", ledger.usable, fields.amount(event, "usable")),
         ("reserve", ledger.reserve, fields.amount(event, "graphs")),
     ):
-        if before is None or now is None:
-            continue
-        apart = abs(before.value.bytes - now.value.bytes)
-        most = max(abs(before.value.bytes), abs(now.value.bytes))
-        if apart > most * _CONTRADICTS:
-            found = Contradiction(figure, before, now)
-            noted = (*start.contradictions, found)[:_MOST_CONTRADICTIONS]
-            return replace(start, contradictions=noted)
+        if before and now and _apart(before.value.bytes, now):
+            return _noted(start, Contradiction(figure, before, now))
     return start
+
+
+def _noted(start: Start, found: Contradiction) -> Start:
+    noted = (*start.contradictions, found)[:_MOST_CONTRADICTIONS]
+    return replace(start, contradictions=noted)
 
 
 _OF_STATES = {"factor", "kv_to", "n_gdn", "groups"}

@@ -274,11 +274,16 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A figure that two lines of one rank give differently; the later one is kept."""
+    """A figure that two lines of one rank give differently; the later one is kept.
+
+    With a share it is a part that can't be that share of the first, both on one line, of
+    which nothing is kept.
+    """
 
     figure: str  # as Memory names it
     first: Known[Amount]
     then: Known[Amount]
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

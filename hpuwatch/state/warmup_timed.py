@@ -13,6 +13,8 @@ from hpuwatch.gaudi.warmuptime import TimedStart, recipe_folder
 from hpuwatch.state.configured import acting_variables, printed_lists
 from hpuwatch.state.model import MULTIMODAL, Progress, Start, value_of
 
+_CLOCKS_APART, _CLOCK_SECONDS = 1.1, 2
+"""So far may the phases of a warm-up, by their headers, come to more than it says it took."""
 _FEWEST_POINTS = 6  # of a bar: the times of fewer say little of its thirds
 
 
@@ -39,12 +41,17 @@ def timed_start(
         phase: took for phase, took in warmup.phase_seconds.items() if phase in counts
     }
     steps = steps_seconds(start)
-    is_split = len(seconds) == len(counts)
     thirds = {
         phase: found
         for phase in counts
         if (found := _thirds(warmup.progress.get(phase))) is not None
     }
+    if sum(seconds.values()) > total * _CLOCKS_APART + _CLOCK_SECONDS:
+        seconds, thirds = (
+            {},
+            {},
+        )  # clocks of headers that can't be: only the whole counts
+    is_split = len(seconds) == len(counts)
     env = {name: each.value for name, each in acting_variables(start.server).items()}
     return TimedStart(
         counts=counts,

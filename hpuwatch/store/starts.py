@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 from hpuwatch.advise.account.outcome import Suggestion
 from hpuwatch.advise.account.record import KEY, StartRecord, is_further
 from hpuwatch.advise.account.score import Scored
+from hpuwatch.advise.baseline import Lesson
 from hpuwatch.advise.compare.said import served
 from hpuwatch.errors import StoreBroken
 from hpuwatch.store.database import Database, Words
@@ -29,6 +30,9 @@ from hpuwatch.store.database import Database, Words
 FILE_NAME = "starts.sqlite"
 MOST_STARTS = 1000
 """Starts that are kept of one name: some megabytes."""
+MOST_LESSONS = 20
+"""Starts whose logs aren't at hand that teach one that is."""
+_NO_ID = 2**62
 MOST_SUGGESTIONS = 50
 """Suggestions that a start is looked for in, the newest of its like."""
 
@@ -141,15 +145,14 @@ class StartStore(Database):
 
     def keep(self, proof: Mapping[str, str], record: StartRecord, at: float) -> int:
         """Store a start, or what a later reading added to it; return its number."""
-        key = proof[KEY]
         with self._transaction() as db:
-            known = self._known(db, key, proof)
+            known = self._known(proof)
             if known is None:
                 db.execute(
                     "INSERT INTO starts (key, proof, stored_at, read_at, origin, "
                     "identity, server, served, record) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (key, json.dumps(dict(proof)), at, at, *_columns(record)),
+                    (proof[KEY], json.dumps(dict(proof)), at, at, *_columns(record)),
                 )
                 number = int(db.execute("SELECT last_insert_rowid()").fetchone()[0])
                 self._prune(db)
@@ -177,13 +180,9 @@ class StartStore(Database):
         settings = {**before.settings, **record.settings}
         return record.model_copy(update={"settings": settings, "settings_given": True})
 
-    def _known(
-        self, db: sqlite3.Connection, key: str, proof: Mapping[str, str]
-    ) -> tuple[int, Mapping[str, str]] | None:
-        rows = db.execute(
-            "SELECT id, proof FROM starts WHERE key = ? ORDER BY id DESC", (key,)
-        )
-        for row in rows.fetchall():
+    def _known(self, proof: Mapping[str, str]) -> tuple[int, Mapping[str, str]] | None:
+        query = "SELECT id, proof FROM starts WHERE key = ? ORDER BY id DESC"
+        for row in self._rows(query, proof[KEY]):
             with self._readable(f"start {row['id']}"):
                 before = _PROOF.validate_json(row["proof"])
             if is_further(before, proof):
@@ -280,19 +279,38 @@ class StartStore(Database):
     def last_served(self, number: int, record: StartRecord) -> StoredStart | None:
         """Return the newest earlier start of the same server that became ready.
 
-        Its release and its settings may be others; model and cards are the same.
+        Its release and its settings may be others; model and cards are the same.  One that
+        died and was read first is compared with one that was read after it.
 
         Args:
             number: of the start that came after it.
             record: the same start's.
         """
         rows = self._rows(
-            "SELECT * FROM starts WHERE id < ? AND server = ? AND served "
-            "ORDER BY id DESC LIMIT 1",
-            number,
-            _server(record),
+            "SELECT * FROM starts WHERE (id < ? OR ?) AND id != ? AND server = ? AND served "
+            "ORDER BY id < ? DESC, id DESC LIMIT 1",
+            *(number, int(record.died is not None), number, _server(record), number),
         )
         return self._start(rows[0]) if rows else None
+
+    def lessons(
+        self, server: Sequence[object], proofs: Sequence[Mapping[str, str]]
+    ) -> list[Lesson]:
+        """Return what the newest starts of a server teach, oldest first.
+
+        Args:
+            server: its model, card, cards and origin, as a record's identity has them.
+            proofs: of starts that are at hand and teach by themselves; what was first read
+                after one of them is left out.
+        """
+        known = [self._known(each) for each in proofs]
+        before = min((each[0] for each in known if each is not None), default=_NO_ID)
+        rows = self._rows(
+            "SELECT * FROM starts WHERE id < ? AND server = ? ORDER BY id DESC LIMIT ?",
+            *(before, json.dumps(server), MOST_LESSONS),
+        )
+        found = (self._start(row).record.lesson for row in reversed(rows))
+        return [each for each in found if each is not None]
 
     def try_out(
         self, suggestion: int, start: int, seen: Sequence[Scored], at: float

@@ -42,7 +42,7 @@ def test_every_input_gets_an_answer_or_a_sentence(
     crashed = [row for row in calculator.rows(shared) if not row.emitted]
     assert len(crashed) == 4
     heavy, short, works, unknown = (row.ours for row in crashed)
-    assert heavy.refusal.startswith("The weights leave -")
+    assert heavy.refusal.startswith("Weights and profile run need ")
     assert "needs 34 KV blocks" in short.refusal
     assert unknown.refusal.startswith("there is no card 'GAUDI2D'")
     assert works.refusal == ""

@@ -199,7 +199,8 @@ def test_a_skipped_warm_up_is_told_and_proves_nothing_of_the_reserve(
     skipped, reachable = report["findings"]
     assert (skipped["name"], reachable["name"]) == ("warmup-skipped", "open-to-all")
     assert "host='0.0.0.0'" in reachable["evidence"][0]["text"]
-    assert report["proposal"] is None
+    assert report["proposal"]["unset"] == ["VLLM_SKIP_WARMUP"]
+    assert report["proposal"]["env"] == {}
     assert report["memory"]["ranks"] == 4
     assert report["memory"]["rank"] == 0
     assert report["server"]["assumed_like"]

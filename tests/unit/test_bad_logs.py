@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from datetime import timedelta
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -16,8 +18,9 @@ from hpuwatch.advise.report import build_report
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.app.report import report_of
 from hpuwatch.errors import InputError
+from hpuwatch.state.warmup_timed import timed_start
 from hpuwatch.testing.lives import Told
-from hpuwatch.testing.logs import state_of_text
+from hpuwatch.testing.logs import start_of_text, state_of_text
 
 pytestmark = pytest.mark.unit
 
@@ -29,6 +32,13 @@ OTHER = Told(
     free=40.0,
     blocks=900,
     address="http://127.0.0.1:8001",
+)
+
+
+GAVE_UP = (
+    "TimeoutError: Timed out waiting for engine core processes to start. This is often "
+    "caused by slow weight loading for large models. Waited 600s (configured by "
+    "VLLM_ENGINE_READY_TIMEOUT_S)."
 )
 
 
@@ -124,6 +134,17 @@ def test_two_splits_of_one_card_contradict_each_other() -> None:
     assert [line.text.count("Free device memory") for line in seen.evidence] == [1, 1]
 
 
+def test_no_proposal_rests_on_a_split_that_cannot_be() -> None:
+    text = IDLE.text()
+    usual = f"gpu_memory_utilization={IDLE.utilisation:g})"
+    report = reported(text.replace(usual, "gpu_memory_utilization=9.0)"))
+    seen = next(each for each in report.findings if each.name == "log-contradicts")
+    assert "72 GiB of usable memory for a share of 9 of the 80 GiB" in seen.title
+    assert any("can't be right" in each for each in report.not_established)
+    assert reported(text).proposal is not None
+    assert report.proposal is None
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -170,3 +191,38 @@ def test_the_text_tells_what_was_not_established() -> None:
     said = " ".join(render_text(report).split())
     for sentence in report.reports[0].not_established:
         assert sentence in said
+
+
+def timeouts(report: StartReport) -> list[str]:
+    changes = report.proposal.env if report.proposal else {}
+    return [value for name, value in changes.items() if "READY_TIMEOUT" in name]
+
+
+def test_times_that_cannot_be_are_no_ground_for_a_time_out() -> None:
+    cut = Told(stops_in="decode", stops_after=3)
+    slow = reported(replace(cut, decode_seconds=80.0).dies(GAVE_UP))
+    assert timeouts(slow) == ["2100"]
+    assert not any("more than a week" in each for each in slow.not_established)
+    absurd = reported(replace(cut, decode_seconds=4e5).dies(GAVE_UP))
+    assert timeouts(absurd) == ["1200"], "twice what was not enough"
+    assert any("more than a week" in each for each in absurd.not_established)
+    assert "warmup-long" not in names(absurd)
+
+
+def test_nobody_can_tell_whose_times_a_mixed_log_has() -> None:
+    slow = Told(decode_seconds=80.0, stops_in="decode", stops_after=3).dies(GAVE_UP)
+    usual = "(gpu_memory_utilization=0.9)"
+    assert not timeouts(reported(slow.replace(usual, "(gpu_memory_utilization=0.5)")))
+
+
+def test_phases_that_outlast_their_warmup_teach_nothing() -> None:
+    text = Told(decode_seconds=30.0).text()
+    (took,) = re.findall(r"Warmup finished in (\d+) secs", text)
+    timed = timed_start(start_of_text(text))
+    assert timed is not None
+    assert timed.phase_seconds
+    hasty = text.replace(f"finished in {took} secs", "finished in 14 secs")
+    timed = timed_start(start_of_text(hasty))
+    assert timed is not None
+    assert timed.total_seconds == 14
+    assert not timed.phase_seconds

@@ -159,6 +159,22 @@ def test_every_code_of_a_remark_stands_in_the_table(
     assert codes == table.keys()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bucket",
+        "graphs",
+        "Activation",
+        "profile run",
+        "KV cache",
+        "exponential",
+        "fork",
+    ],
+)
+def test_words_of_a_report_are_explained_in_any_form(name: str) -> None:
+    assert kinds(name) == ["word"]
+
+
 def test_a_wrong_format() -> None:
     assert isinstance(run("ready", "--format", "xml").exception, UsageError)
 

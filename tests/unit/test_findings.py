@@ -139,11 +139,7 @@ def split(free: float, usable: float, reserve: float, kv: float, blocks: int) ->
 
 @pytest.mark.parametrize("tail", [READY, dies("ValueError: what is this"), dies(OOM)])
 def test_nothing_usable_is_told_and_nothing_is_proposed(tail: str) -> None:
-    text = (
-        ENGINE
-        + WEIGHTS
-        + split(80, 0, 7.2, 64.78, 4146).replace("0 GiB usable", "0 B usable")
-    )
+    text = ENGINE + WEIGHTS + split(0, 0, 0, 64.78, 4146).replace(" 0 GiB", " 0 B")
     text += WARM.format(used=0.5) + tail
     assert propose(start_of_text(text)) is None
     if tail == READY:
@@ -266,7 +262,7 @@ def test_an_exception_that_nobody_knows_is_told_as_such() -> None:
 def test_an_idle_reserve_without_load_is_not_proven() -> None:
     text = ENGINE + WEIGHTS + sized() + WARM.format(used=0.5) + READY
     finding = found(text)["reserve-idle"]
-    assert finding.severity == "warning"
+    assert finding.severity == "info"
     assert "not proven under load" in finding.why
     assert finding.numbers["idle_bytes"] == pytest.approx(6.7 * 1024**3)
     assert finding.numbers["idle_kv_blocks"] == 428
@@ -505,7 +501,7 @@ def test_a_cure_names_the_variable_that_the_strategy_heeds(strategy: str) -> Non
     text = ENGINE + FEATURE.format(strategy) + WEIGHTS + sized(blocks=500) + LISTS
     findings = found(text + READY + not_warmed("decode", 64, 1, 5120))
     assert found(text + READY)["buckets-above-kv"].cure == (
-        "Lower VLLM_DECODE_BLOCK_BUCKET_MAX if requests share little."
+        "Lower VLLM_DECODE_BLOCK_BUCKET_MAX if prompts share no long beginning."
     )
     assert findings["bucket-miss"].cure == (
         "Raise VLLM_DECODE_BLOCK_BUCKET_MAX, or limit the requests."

@@ -213,7 +213,7 @@ def test_the_share_of_the_range_above_the_cache_is_told() -> None:
     seen = found(log(PROMPTS, tall) + READY)["buckets-above-kv"]
     assert seen.numbers["decode_range_above_kv_percent"] == 75
     assert seen.severity == "info"
-    assert "share prefixes" in seen.why
+    assert "prompts share a beginning" in seen.why
 
 
 def test_a_range_that_traffic_was_seen_to_use_is_left_alone() -> None:

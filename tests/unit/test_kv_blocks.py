@@ -99,8 +99,8 @@ def test_tokens_that_are_no_blocks_give_none(text: str) -> None:
 
 def test_ranks_count_on_over_data_parallel_engines() -> None:
     split = (
-        "Free device memory: {free} GiB, 72 GiB usable (gpu_memory_utilization=0.9), 7.2 "
-        "GiB reserved for HPUGraphs (VLLM_GRAPH_RESERVED_MEM=0.1), 16 MiB reserved for KV "
+        "Free device memory: {free} GiB, {free} GiB usable (gpu_memory_utilization=1), "
+        "0 B reserved for HPUGraphs (VLLM_GRAPH_RESERVED_MEM=0), 16 MiB reserved for KV "
         "cache dummy block 64.78 GiB reserved for usable KV cache\n"
     )
     speakers = [

@@ -348,7 +348,7 @@ def test_blocks_that_are_known_refuse_what_they_cannot_hold() -> None:
     assert refused(128) == ["buckets"]
     # … but a warm-up that came through as much has proven that it goes.
     plan = Plan(NEWEST, Flags(16, 2048, 4096, 128))
-    assert refused(128, Printed(plan, 128, deepest_per_block=4.0)) == []
+    assert refused(128, Printed(plan, 128, captured_blocks=512)) == []
 
 
 def test_a_budget_below_a_block_is_odd() -> None:

@@ -34,6 +34,7 @@ LOG = (
     "device_config=hpu\n"
     "INFO 01-02 03:04:06 [runtime.py:28] Environment:\n"
     "INFO 01-02 03:04:06 [runtime.py:32]     hw: gaudi3\n"
+    "INFO 01-02 03:04:06 [runtime.py:32]     vllm_gaudi_commit: 1a2b3c4\n"
     "INFO 01-02 03:04:06 [runtime.py:28] User flags:\n"
     "INFO 01-02 03:04:06 [runtime.py:32]     VLLM_GRAPH_PROMPT_RATIO: 0.3\n"
     "INFO 01-02 03:19:06 [hpu_worker.py:1] Warmup finished in 900 secs, allocated 1 GiB "
@@ -105,14 +106,49 @@ def test_flags_variables_and_their_places() -> None:
 def test_a_log_is_read_for_variables_release_and_warmup(log: str) -> None:
     told = document(log)
     assert told["release"] == "plugin-0.26"
-    assert ("knob-ignored", "VLLM_GRAPH_PROMPT_RATIO", f"{log}:5") in codes(told)
+    assert ("knob-ignored", "VLLM_GRAPH_PROMPT_RATIO", f"{log}:6") in codes(told)
+
+
+def test_a_version_in_a_log_that_names_no_release_is_said_and_passed_over(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.log"
+    path.write_text(LOG.replace("v0.26.0", "v0.9.0.1+Gaudi-1.22.0"), encoding="utf-8")
+    told = document(str(path))
+    assert told["release"] == "plugin-0.26"
+    assert any("0.9.0.1+Gaudi-1.22.0, which names no" in note for note in told["notes"])
+    best = tmp_path / "best.env"
+    best.write_text(header(release="plugin-0.24"), encoding="utf-8")
+    told = document("--env", str(best), str(path))
+    assert told["release"] == "plugin-0.24"
+    assert any("; the env file says plugin-0.24" in note for note in told["notes"])
+
+
+def test_ranges_of_a_log_show_which_variables_act(tmp_path: Path) -> None:
+    ranges = (
+        "INFO 01-02 03:04:07 [x.py:80] Prompt bucket config (min, step, max_warmup{}) "
+        "bs:[1, 2, 1{}], query:[128, 128, 256{}], blocks:[0, 1, 1{}]\n"
+    )
+    linear = LOG + ranges.format(*[""] * 4)
+    path = tmp_path / "s.log"
+    bound = ["--env", "VLLM_PROMPT_QUERY_BUCKET_STEP=256", str(path)]
+    ignored = ("strategy-ignores", "VLLM_PROMPT_QUERY_BUCKET_STEP", "--env")
+    path.write_text(linear, encoding="utf-8")
+    assert ignored not in codes(document(*bound))
+    assert ignored in codes(document("--release", "plugin-0.26", *bound)), (
+        "another release makes its own ranges"
+    )
+    path.write_text(LOG + ranges.format(", limit", *[", 9"] * 3), encoding="utf-8")
+    assert ignored in codes(document(*bound))
+    by_hand = ["--env", "VLLM_EXPONENTIAL_BUCKETING=false"]
+    assert ignored not in codes(document(*by_hand, *bound))
 
 
 def test_a_warmup_that_was_measured_is_held_against_the_time_out(log: str) -> None:
     told = document(log, "--release", "plugin-0.26")
     timeout = next(each for each in told["findings"] if each["code"] == "ready-timeout")
     assert timeout["severity"] == "error"
-    assert f"measured: {log}:6" in timeout["happens"]
+    assert f"measured: {log}:7" in timeout["happens"]
     enough = ["--env", "VLLM_ENGINE_READY_TIMEOUT_S=3600"]
     assert "ready-timeout" not in str(
         document(log, "--release", "plugin-0.26", *enough)
@@ -329,7 +365,7 @@ def test_a_program_is_no_log_and_a_log_no_program(tmp_path: Path, log: str) -> N
     both = document(log, *SERVE, "--max-num-seqs", "0")
     found = codes(both)
     assert ("value-stops-server", "--max-num-seqs", "command line") in found
-    assert ("knob-ignored", "VLLM_GRAPH_PROMPT_RATIO", f"{log}:5") in found
+    assert ("knob-ignored", "VLLM_GRAPH_PROMPT_RATIO", f"{log}:6") in found
 
 
 def test_the_text_has_the_gravest_first_and_a_sum() -> None:

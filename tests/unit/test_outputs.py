@@ -112,7 +112,6 @@ def test_an_env_file_says_for_whom_it_is_and_is_read_by_a_shell(tmp_path: Path) 
         "tp": "2",
         "base": "log-0123456789abcdef",
     }
-    assert "# expected until ready: 90 s (80 s to 120 s, learned)" in text
     assert "# unset: VLLM_OLD" in text
     file = tmp_path / "best.env"
     file.write_text(text, encoding="utf-8")
@@ -193,6 +192,51 @@ def test_a_proposed_bucket_file_comes_with_whatever_can_bring_it() -> None:
         assert "has to be there first" in rendered
 
 
+@pytest.mark.parametrize("model", ["***", "org/***", "--help", "-x"])
+def test_a_model_that_is_no_name_is_asked_for(model: str) -> None:
+    start = report().reports[0]
+    settings = [each for each in start.settings if each.name != "--model"]
+    made = report(
+        settings=[*settings, SettingPart(name="--model", value=model)],
+        server=start.server.model_copy(update={"model": model}),
+    )
+    assert 'vllm serve "$MODEL"' in render_docker(made)
+    service = yaml.safe_load(render_compose(made))["services"]["vllm"]
+    assert service["command"][2] == "${MODEL}"
+    assert yaml.safe_load(render_helm(made))["args"][0] == "MODEL"
+    header = read_header(render_env(made))
+    assert header is not None
+    assert header.model is None
+
+
+@pytest.mark.parametrize("value", ["1e0", "n", "0o17", "off", "null", "1:30", "~"])
+def test_a_value_is_a_text_to_every_reader_of_yaml(value: str) -> None:
+    """YAML 1.2 and Go read other plain words as numbers and booleans than PyYAML."""
+    made = report(settings=[SettingPart(name="--x-y", value=value)], proposal=None)
+    for text in (render_compose(made), render_helm(made)):
+        assert re.search(rf'^ *- "{re.escape(value)}"$', text, re.MULTILINE)
+
+
+def test_the_port_and_flags_of_several_words_are_those_of_the_server() -> None:
+    given_ = {
+        "--port": "9000",
+        "--served-model-name": "a 'b c'",
+        "--guess": "-1",
+        "--api-key": "***",
+    }
+    settings = [SettingPart(name=name, value=each) for name, each in given_.items()]
+    made = report(settings=settings, proposal=None)
+    docker = render_docker(made)
+    assert "-p 9000:9000" in docker
+    words = shlex.split(docker.partition("docker run")[2].replace("\\\n", ""))
+    begin = words.index("--served-model-name")
+    assert words[begin + 1 : begin + 3] == ["a", "b c"]
+    assert "--guess=-1" in words
+    assert "# masked as secrets, so give them yourself: --api-key" in docker
+    service = yaml.safe_load(render_compose(made))["services"]["vllm"]
+    assert service["ports"] == ["9000:9000"]
+
+
 def compose_value(text: str) -> str:
     """Undo what compose does with dollars."""
     return text.replace("$$", "$")
@@ -256,13 +300,41 @@ def test_a_diff_has_what_is_set_now_and_what_to_set() -> None:
         (render_helm, {}),
     ],
 )
-def test_change_nothing_is_said_in_every_form(render: Any, empty: object) -> None:
+def test_a_start_of_which_nothing_is_set_gives_no_command(
+    render: Any, empty: object
+) -> None:
     nothing = Headline(do="Change nothing.", why="All is well.")
-    text = render(report(proposal=None, headline=nothing))
-    assert "# Change nothing." in text
+    text = render(report(proposal=None, headline=nothing, settings=[]))
+    assert ": Change nothing." in text.splitlines()[0]
     assert yaml.safe_load(text) == empty
-    diff = render_diff(report(proposal=None, headline=nothing))
-    assert not [line for line in diff.splitlines()[4:] if line[:1] in {"-", "+"}]
+
+
+def test_nothing_to_change_gives_the_command_as_it_is() -> None:
+    nothing = Headline(do="Change nothing.", why="All is well.")
+    made = report(proposal=None, headline=nothing)
+    for render in (render_docker, render_compose, render_helm):
+        text = render(made)
+        assert ": Change nothing." in text.splitlines()[0]
+        assert "# nothing is changed below: it is what the log says is set" in text
+        assert "--max-model-len" in text
+    assert f"-e {RESERVE}=0.1" in render_docker(made)
+    diff = render_diff(made)
+    changes = [line for line in diff.splitlines() if line[:1] in {"-", "+"}]
+    assert [line[:4] for line in changes] == ["--- ", "+++ "]
+
+
+@pytest.mark.parametrize(
+    "render", [render_docker, render_compose, render_helm, render_diff]
+)
+def test_few_lines_of_comment_come_before_the_first_useful_one(render: Any) -> None:
+    lines = render(report()).splitlines()
+    head = [line for line in lines if line.startswith("#")]
+    assert lines[: len(head)] == head
+    assert len(head) <= 5
+    assert head[1] == (
+        "# for release plugin-0.26, card gaudi3, model acme/m 7b, tp 2, base "
+        "log-0123456789abcdef"
+    )
 
 
 def test_what_is_simulated_or_predicted_says_so_everywhere() -> None:
@@ -281,7 +353,7 @@ def test_text_is_broken_at_eighty_columns_and_quotes_are_not() -> None:
     assert "Steps, all with one restart, the most gain first" in text
     assert "until ready" in text
     assert "80 s to 120 s, learned" in text
-    assert "Beware: Nobody knows." in text
+    assert text.index("  - Nobody knows.") < text.index("  - One restart, no answers")
 
 
 def test_a_name_without_a_variable_of_its_own_is_asked_for() -> None:

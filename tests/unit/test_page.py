@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import re
 import subprocess
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 from hpuwatch.advise.document import (
     AccountabilityPart,
+    AgainstPart,
     BucketsPart,
     Evidence,
     FigurePart,
@@ -35,13 +37,19 @@ from hpuwatch.advise.document import (
     WarmedPart,
 )
 from hpuwatch.advise.page.charts import Frame, ticks
-from hpuwatch.advise.page.drawing import Box, Dot, Drawing, Stroke, svg
+from hpuwatch.advise.page.drawing import Box, Dot, Drawing, Stroke, Words, svg
 from hpuwatch.advise.page.glossary import WORDS, Prose
 from hpuwatch.advise.page.markup import Markup, element
 from hpuwatch.advise.page.page import pictures, render_page
 from hpuwatch.advise.page.palette import DARK, LIGHT, contrast, ink_on, own_style
 from hpuwatch.advise.page.picture import NARROW, WIDE, Picture
-from hpuwatch.advise.page.quantities import duration, interval, name_of, told
+from hpuwatch.advise.page.quantities import (
+    duration,
+    interval,
+    known_as,
+    name_of,
+    told,
+)
 from hpuwatch.advise.page.style import STYLE
 from hpuwatch.advise.report import build_report
 from hpuwatch.app import page as files
@@ -256,8 +264,8 @@ def test_what_to_do_first_can_be_copied_and_undone() -> None:
     text = Reader(page).text
     order = (
         "What to do first",
-        "What it will bring",
         "What it costs",
+        "What it will bring",
         "What not to touch",
         "What was found",
     )
@@ -281,13 +289,12 @@ def test_each_figure_has_its_interval_and_how_it_is_known() -> None:
     assert start.kv.blocks == 4107
     text = read(start).text
     assert (
-        "KV blocks 4,107 4,300 (+4.7 %) 4,200 to 4,400 learned from earlier starts"
-        in text
+        "KV blocks 4,107 4,300 (+4.7 %) 4,200 to 4,400 arithmetic on this log" in text
     )
-    assert "graph reserve 7.13 GiB 2 GiB (-71.9 %) not told worked out" in text
+    assert "graph reserve 7.13 GiB 2 GiB (-71.9 %) not told arithmetic" in text
     text = read(proposing(figures={"kv_blocks": same})).text
     assert "No figure that this log prints is expected to change." in text
-    assert "4,107, as now exactly that predicted by the model" in text
+    assert "4,107, as now exactly that arithmetic on this log" in text
 
 
 def test_settings_that_were_not_set_are_taken_away_again() -> None:
@@ -299,7 +306,7 @@ def test_settings_that_were_not_set_are_taken_away_again() -> None:
     start = changed(
         start,
         settings=[
-            SettingPart(name="OLD_ONE", value="7"),
+            SettingPart(name="OLD_ONE", value="7 $(x)"),
             SettingPart(name="--max-model-len", value="8192"),
         ],
     )
@@ -312,7 +319,11 @@ def test_settings_that_were_not_set_are_taken_away_again() -> None:
         ["A_B=&#x27;two words&#x27;", "VLLM_GRAPH_RESERVED_MEM=0.2"],
         ["--max-model-len 4096"],
         ["OLD_ONE"],
-        ["VLLM_GRAPH_RESERVED_MEM=0.1", "--max-model-len 8192", "OLD_ONE=7"],
+        [
+            "VLLM_GRAPH_RESERVED_MEM=0.1",
+            "--max-model-len 8192",
+            "OLD_ONE=&#x27;7 $(x)&#x27;",
+        ],
     ]
     assert "Then also take away what wasn't set: A_ B ." in Reader(page).text
 
@@ -352,9 +363,51 @@ def test_a_bucket_file_can_be_copied_too() -> None:
 
 
 def test_nothing_to_change_is_said_so() -> None:
-    text = read(changed(start_on(SAMPLE), proposal=None)).text
-    assert "No setting is proposed, so no figure is expected to change." in text
-    assert "One restart" not in text
+    reader = read(changed(start_on(SAMPLE), proposal=None))
+    for words in ("What it will bring", "What it costs", "One restart"):
+        assert words not in reader.text
+    links = {attrs["href"] for attrs in reader.all("a")}
+    assert {"#r1-brings", "#r1-costs"}.isdisjoint(links)
+
+
+def test_the_last_good_start_stands_under_why() -> None:
+    part = AgainstPart(start="suggest@2", said=["Memory ran out here and not there."])
+    text = read(changed(start_on(SAMPLE), against=part)).text
+    assert "Memory ran out here" not in read(start_on(SAMPLE)).text
+    assert text.index("Why") < text.index("Memory ran out here")
+    assert text.index("Memory ran out here") < text.index("What not to touch")
+
+
+def test_what_the_plan_keeps_is_no_bullet_of_what_not_to_touch() -> None:
+    text = read(start_on(SAMPLE)).text
+    kept = text.index("The reserve keeps")
+    assert text.index("Why") < kept < text.index("What it will bring")
+
+
+def test_lines_of_mere_information_are_folded() -> None:
+    start = start_on(SAMPLE)
+    (finding, *_) = start.findings
+    told = finding.model_copy(update={"severity": "info"})
+    page = render_page(Report(reports=[changed(start, findings=[told])]))
+    count = len(told.evidence)
+    assert f"<details><summary>{count} lines of the log</summary>" in page
+    grave = finding.model_copy(update={"severity": "error"})
+    page = render_page(Report(reports=[changed(start, findings=[grave])]))
+    assert "lines of the log</summary>" not in page
+
+
+def test_what_helps_is_not_told_twice() -> None:
+    start = start_on(SAMPLE)
+    levers = [
+        LeverPart(change="lower", knob=knob, why="Fewer.")
+        for knob in ("--max-num-seqs", "--max-model-len")
+    ]
+    finding = start.findings[0].model_copy(
+        update={"cure": "Lower --max-num-seqs.", "helps": levers}
+    )
+    text = read(changed(start, findings=[finding])).text
+    assert "Can help: lower --max-model-len" in text
+    assert "lower --max-num-seqs" not in text
 
 
 def test_the_origin_of_the_figures_is_named_before_anything_else() -> None:
@@ -521,6 +574,31 @@ def test_a_map_has_a_cell_for_each_place_with_buckets() -> None:
     assert darkness[1] > darkness[0] == darkness[2]
 
 
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
+def test_the_colours_of_a_map_are_explained_whatever_they_are(
+    colours: dict[str, str],
+) -> None:
+    """In the dark more is lighter, so no word of light or dark would hold."""
+    start = mapped("prompt", [(1, 128, 0), (1, 128, 4), (2, 128, 4), (1, 256, 0)])
+    shown = picture(start, "buckets")
+    shapes = drawn(start, "buckets").shapes
+    keys = [
+        each for each in shapes if isinstance(each, Box) and each.role[:4] == "heat"
+    ]
+    assert [each.role for each in keys if not each.tip] == ["heat3", "heat6"]
+    assert {each.role for each in keys if each.tip} == {"heat3", "heat6"}
+    assert contrast(colours["heat6"], colours["back"]) > contrast(
+        colours["heat1"], colours["back"]
+    )
+    said = [each.text for each in shapes if isinstance(each, Words)]
+    assert {"1 bucket", "2 buckets"} <= set(said)
+    assert "arker" not in shown.description
+    one = drawn(mapped("prompt", [(1, 128, 0), (1, 256, 0)]), "buckets").shapes
+    assert all(
+        each.tip for each in one if isinstance(each, Box) and "heat" in each.role
+    )
+
+
 def test_neighbours_share_a_cell_where_there_are_too_many() -> None:
     shapes = [(batch, 1, 128 * batch) for batch in range(1, 101)]
     start = mapped("decode", shapes)
@@ -535,8 +613,8 @@ def test_buckets_beyond_the_cache_stand_above_a_line() -> None:
     assert start.kv.blocks is not None
     said = picture(start, "buckets").description
     assert (
-        f"1 of them, above the dashed line, have more blocks than the {start.kv.blocks:,}"
-        in said
+        "1 of the decode buckets, above the dashed line, have more blocks than the "
+        f"{start.kv.blocks:,}" in said
     )
     (line,) = (
         each for each in drawn(start, "buckets").shapes if isinstance(each, Stroke)
@@ -593,7 +671,11 @@ def test_what_came_stands_beside_what_was_predicted() -> None:
     dots = [e for e in drawn(start, "predictions").shapes if isinstance(e, Dot)]
     assert [dot.role for dot in dots] == ["inside", "outside"]
     assert dots[0].x < dots[1].x
-    assert picture(start_on(SAMPLE), "predictions").draw is None
+    unread = picture(start_on(SAMPLE), "predictions")
+    assert unread.draw is None
+    assert "earlier reports was not read" in unread.description
+    read_ = picture(changed(start_on(SAMPLE), store_read=True), "predictions")
+    assert "no start with suggested settings has been seen yet" in read_.description
 
 
 def test_each_word_is_explained_where_it_comes_first_and_only_there() -> None:
@@ -652,7 +734,11 @@ def test_names_and_intervals_are_in_words() -> None:
     assert name_of("peak_step_bytes") == "peak step"
     assert name_of("kv_blocks") == "KV blocks"
     assert interval("kv_blocks", 5, 5) == "exactly that"
-    assert interval("graph_bytes", 2 * GIB, 3 * GIB) == "2 GiB to 3 GiB"
+    assert interval("graph_bytes", 2 * GIB, 3 * GIB) == "2 to 3 GiB"
+    assert interval("graph_bytes", 2 * MIB, 3 * GIB) == "2 MiB to 3 GiB"
+    assert interval("warmup_seconds", 65, 190) == "1 min 5 s to 3 min 10 s"
+    assert known_as("kv_blocks", "predicted") == "arithmetic on this log"
+    assert known_as("kv_blocks", "prior") == "prior: from other servers"
     assert duration(59.99) != "60 s"
 
 
@@ -738,6 +824,32 @@ def test_files_that_cannot_be_written_are_named(tmp_path: Path) -> None:
         list(files.write_plots(report_on(SAMPLE), tmp_path / "file", ("svg",)))
     with pytest.raises(ResourceError, match="give another --output"):
         files.write_text(tmp_path / "none" / "page.html", "x")
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "old.html"
+    page.write_text("old", encoding="utf-8")
+    page.chmod(0o640)
+
+    def full(path: Path, data: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(data[:1])
+        raise OSError(errno.EFBIG, "File too large")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "write_bytes", full)
+        with pytest.raises(ResourceError, match="File too large"):
+            files.write_text(page, "new")
+    assert page.read_text("utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [page]
+    link = tmp_path / "link.html"
+    link.symlink_to(page)
+    files.write_text(link, "new")
+    assert link.is_symlink()
+    assert page.read_text("utf-8") == "new"
+    assert page.stat().st_mode & 0o777 == 0o640
 
 
 def suggest(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -16,10 +16,12 @@ import pytest
 from hpuwatch.advise.finding import Finding
 from hpuwatch.advise.findings import findings_of
 from hpuwatch.advise.plan.reserve import propose
+from hpuwatch.advise.report import build_report
 from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.gaudi.buckets import generate
 from hpuwatch.gaudi.model import Bucket
 from hpuwatch.gaudi.resolve import Flags, resolve
+from hpuwatch.testing.agreement import contradictions
 from hpuwatch.testing.logs import state_of_text
 from hpuwatch.testing.starts import (
     READY,
@@ -208,12 +210,13 @@ PAINS = (
             "difference_percent": 64,
         },
         ("64 % less", "Don't tune by the number of blocks"),
+        proposes=False,
     ),
     Pain(
         "vllm-fork#292",
         Server().lines() + WASTED.lines() + SIMPLE + finished(30, 1.566),
         "HPW101",
-        "warning",
+        "info",
         {"used_bytes": 1.566 * GIB, "idle_bytes": (WASTED.reserve - 1.566) * GIB},
         ("not proven under load",),
     ),
@@ -328,8 +331,8 @@ PAINS = (
         "info",
         {"decode_range_above_kv_percent": 94, "decode_buckets_above_kv": 6},
         (
-            "94 % of the block range",
-            "share prefixes",
+            "94 % of the decode block range",
+            "unless prompts share a beginning",
             "Lower VLLM_DECODE_BLOCK_BUCKET_MAX",
         ),
     ),
@@ -447,6 +450,13 @@ def test_what_would_not_help_is_not_advised(pain: Pain) -> None:
     assert pain.proposes or proposal is None
     ratio = (proposal.env if proposal else {}).get(RESERVE, "0.5")
     assert 0 < float(ratio) < 1
+
+
+@each_pain
+def test_no_part_of_a_report_contradicts_another(pain: Pain) -> None:
+    log = ("s.log", state_of_text(pain.log))
+    (only,) = build_report([log], shipped_findings()).reports
+    assert contradictions(only) == []
 
 
 @each_pain

@@ -18,6 +18,7 @@ from hpuwatch.app.catalogue import shipped_findings
 from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.gaudi.releases import NEWEST
 from hpuwatch.gaudi.spans import point_of
+from hpuwatch.testing.agreement import contradictions
 from hpuwatch.testing.lives import Told
 from hpuwatch.testing.logs import state_of_text
 
@@ -361,6 +362,12 @@ DEATHS = [
     ),
     Told(stops_in="sizing").dies(SHORT),
 ]
+
+
+@pytest.mark.parametrize("log", [*(pain.log for pain in PAINS.values()), *DEATHS])
+def test_no_part_of_a_report_contradicts_another(log: str) -> None:
+    (only,) = reported(log).reports
+    assert contradictions(only) == []
 
 
 @pytest.mark.parametrize("log", [*(pain.log for pain in PAINS.values()), *DEATHS])

@@ -130,8 +130,9 @@ def test_the_memory_move_comes_with_intervals_and_a_check() -> None:
     assert [step.answers for step in proposal.steps] == ["reserve-idle"]
     blocks, figures = proposal.expected["kv_blocks"], proposal.figures
     assert figures["kv_blocks"].value == blocks
-    assert figures["kv_blocks"].low == blocks - 1
-    assert figures["kv_blocks"].high == blocks + 1
+    # One for the last block, and what four digits of the reserve hide: less than another.
+    assert figures["kv_blocks"].low == blocks - 2
+    assert figures["kv_blocks"].high == blocks + 2
     assert figures["kv_tokens"].value == blocks * 128
     assert figures["kv_blocks"].origin == "predicted"
     # The next log prints the reserve with four digits, which has to lie inside.
@@ -256,7 +257,7 @@ def test_buckets_that_no_rule_makes_are_listed_in_a_file() -> None:
 
 
 def test_a_server_that_came_up_disproves_what_is_refused_of_it() -> None:
-    """Its largest decode bucket has more than three times the blocks of the card."""
+    """Its largest decode bucket has more than three times the blocks of the card, captured."""
     deep = replace(
         told(max_num_seqs=64, free=20.0), decode=((64, 1, 300), (64, 1, 4000))
     )
@@ -265,7 +266,7 @@ def test_a_server_that_came_up_disproves_what_is_refused_of_it() -> None:
     baseline = baseline_of([start])
     assert baseline is not None
     refused = refusals(predict(baseline.plan, baseline.basis), baseline.basis)
-    assert "decode-above-cache" in {each.code for each in refused}
+    assert "decode-above-cache" not in {each.code for each in refused}
     assert proposal_of(planned([start])).bucket_file is not None
 
 
@@ -325,15 +326,13 @@ def test_after_warm_up_died_the_reserve_goes_as_far_as_its_need() -> None:
     assert proposal.expected["kv_blocks"] < alone.expected["kv_blocks"]
 
 
-def test_a_slow_start_gets_a_longer_time_out_together_with_its_change() -> None:
+def test_a_time_out_that_ended_nothing_is_left_alone() -> None:
+    """With one API server it was seen not to bound a start at all."""
     hasty = {**NO_LISTS, READY_TIMEOUT: "300"}
     slow = told(env=hasty, reserve=0.4, used=4.0, decode_seconds=60.0)
     proposal = proposal_of(planned([start_of_text(slow.text())]))
-    assert set(proposal.env) == {RESERVE, READY_TIMEOUT}
-    wanted = int(proposal.env[READY_TIMEOUT])
-    assert wanted > proposal.figures["warmup_seconds"].high > 300
-    # What keeps the server alive is told before what makes it hold more.
-    assert [step.changes[0].name for step in proposal.steps] == [READY_TIMEOUT, RESERVE]
+    assert set(proposal.env) == {RESERVE}
+    assert proposal.figures["warmup_seconds"].high > 300
 
 
 V0 = "INFO 03-01 10:00:00 worker.py:1] "
@@ -449,6 +448,9 @@ def test_no_proposal_is_refused_or_objected_to(start: Told, ends: str) -> None:
     then = plan.then
     # What the server that ran was refused for, its own run disproves.
     disproved = {each.code for each in running} if ends != "died" else set()
+    if plan.now is not None and then.deepest <= plan.now.deepest:
+        disproved.add("decode-above-cache")  # no reason: see plan.desk
+    disproved.add("start-timeout")  # likewise, unless it ended the start
     assert {each.code for each in refusals(then, baseline.basis)} <= disproved
     for name, figure in plan.proposal.figures.items():
         assert figure.low <= figure.value <= figure.high, name

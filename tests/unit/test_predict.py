@@ -245,7 +245,7 @@ def test_the_cap_is_named_where_it_acts(strategy: str) -> None:
 
 def test_what_a_warm_up_came_through_is_no_reason_to_refuse() -> None:
     plan = Plan("plugin-0.26", Flags(256, 0, 40960, 0))
-    printed = Printed(plan, 7593, deepest_per_block=81920 / 7593)
+    printed = Printed(plan, 7593, captured_blocks=81920)
     assert refused(plan, Basis(blocks=7593)) == ["decode-above-cache"]
     assert refused(plan, Basis(printed=printed)) == []
 

@@ -109,7 +109,7 @@ def test_unmeasured_activations_keep_an_allowance_and_name_it() -> None:
     assert isinstance(kept, int)
     assert kept >= 7.2 * GIB
     assert proposal.margin["activation_allowance_bytes"] == round(8 * GIB)
-    assert "activations" in str(proposal.margin["why"])
+    assert "At least 8.0 GiB should" in str(proposal.margin["why"])
     measured = propose(served(utilisation=0.99, ratio=0.15, used=1.0, profile=5.0))
     assert measured is not None
     assert ratio_of(measured) < ratio_of(proposal)

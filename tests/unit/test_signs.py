@@ -68,12 +68,46 @@ def test_two_splits_of_one_rank_are_kept_as_a_contradiction() -> None:
     text = Told().text()
     split = next(line for line in text.splitlines() if "Free device memory" in line)
     again = split.replace("80 GiB, 72 GiB usable", "60 GiB, 54 GiB usable")
+    again = again.replace("7.2 GiB", "5.4 GiB")
     (only,) = start_of_text(f"{text}{again}\n").contradictions
     assert only.figure == "free"
     assert (only.first.value.printed, only.then.value.printed) == ("80 GiB", "60 GiB")
     assert not start_of_text(f"{text}{split}\n").contradictions, (
         "said twice is one thing"
     )
+
+
+@pytest.mark.parametrize(
+    ("real", "impossible"),
+    [
+        ("gpu_memory_utilization=0.9", "gpu_memory_utilization=9.0"),
+        ("gpu_memory_utilization=0.9", "gpu_memory_utilization=-0.9"),
+        ("gpu_memory_utilization=0.9", "gpu_memory_utilization=0"),
+        ("Free device memory: 80 GiB", "Free device memory: 80 MiB"),
+        ("MEM=0.1)", "MEM=1.5)"),
+        ("MEM=0.1)", "MEM=99999999999999999999)"),
+        ("7.2 GiB reserved for HPUGraphs", "72 GiB reserved for HPUGraphs"),
+    ],
+)
+def test_a_split_that_cannot_be_is_noted_and_not_used(
+    real: str, impossible: str
+) -> None:
+    text = Told().text()
+    assert real in text
+    start = start_of_text(text.replace(real, impossible))
+    (only,) = start.contradictions
+    assert only.share is not None
+    assert only.first.line == only.then.line
+    memory = start.memory[0]
+    assert (memory.free, memory.usable, memory.utilisation) == (None, None, None)
+    assert (memory.reserve, memory.reserve_ratio) == (None, None)
+
+
+def test_no_graphs_are_set_aside_in_eager_mode() -> None:
+    text = Told().text().replace("7.2 GiB reserved for HPUG", "0 B reserved for HPUG")
+    start = start_of_text(text)
+    assert not start.contradictions
+    assert start.memory[0].reserve is not None
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ HPUWATCH = (sys.executable, "-m", "hpuwatch")
 
 
 def suggest(
-    *arguments: str | Path, text: str | bytes = ""
+    *arguments: str | Path, text: str | bytes = "", **environ: str
 ) -> subprocess.CompletedProcess[bytes]:
     given = text.encode() if isinstance(text, str) else text
     return subprocess.run(
@@ -24,6 +26,7 @@ def suggest(
         input=given,
         capture_output=True,
         check=False,
+        env=os.environ | environ,
     )
 
 
@@ -92,7 +95,8 @@ def test_piped_text_is_plain_and_whole(golden: Path) -> None:
 @pytest.mark.parametrize(
     ("log", "severity", "code"),
     [
-        ("llama8b-gaudi2.log", "warning", 1),
+        ("llama8b-gaudi2.log", "warning", 0),
+        ("warmup-out-of-memory.log", "warning", 1),
         ("llama8b-gaudi2.log", "error", 0),
         ("llama8b-gaudi2.log", "info", 1),
         ("warmup-out-of-memory.log", "error", 1),
@@ -174,6 +178,28 @@ def test_a_compressed_log_may_come_through_a_pipe(golden: Path) -> None:
     assert b"about 450 KV blocks" in piped.stdout
 
 
+def test_a_name_that_is_no_text_costs_nothing(golden: Path, tmp_path: Path) -> None:
+    log = tmp_path / os.fsdecode(b"n\xff.log")
+    shutil.copy(golden / "llama8b-gaudi2.log", log)
+    answer = suggest(log, "--format", "json")
+    assert (answer.returncode, answer.stderr) == (0, b"")
+    (only,) = json.loads(answer.stdout)["reports"]
+    assert only["source"]["file"].endswith("n\N{REPLACEMENT CHARACTER}.log")
+    assert only["store_read"]
+
+
+@pytest.mark.parametrize("form", ["html", "text"])
+def test_standard_output_may_be_anything(golden: Path, form: str) -> None:
+    log = golden / "llama8b-gaudi2.log"
+    plain = suggest(log, "--format", form, "--no-store")
+    answer = suggest(log, "--format", form, "--no-store", PYTHONIOENCODING="ascii")
+    assert (answer.returncode, answer.stderr) == (0, b"")
+    said = plain.stdout
+    if form == "text":
+        said = said.decode().encode("ascii", "replace")
+    assert answer.stdout == said
+
+
 def test_an_unknown_file_is_66(tmp_path: Path) -> None:
     answer = suggest(tmp_path / "none.log")
     assert answer.returncode == 66
@@ -182,10 +208,15 @@ def test_an_unknown_file_is_66(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--format", "yaml"), ("--fail-on", "fatal"), ("--unheard-of",)]
+    "arguments",
+    [
+        *(("--format", "yaml"), ("--fail-on", "fatal"), ("--unheard-of",)),
+        ("--study", "9" * 5000),
+    ],
 )
 def test_a_wrong_command_line_is_2(golden: Path, arguments: tuple[str, ...]) -> None:
-    answer = suggest(golden / "llama8b-gaudi2.log", *arguments)
+    log = [] if "--study" in arguments else [golden / "llama8b-gaudi2.log"]
+    answer = suggest(*log, *arguments)
     assert answer.returncode == 2
     assert b"Traceback" not in answer.stderr
 

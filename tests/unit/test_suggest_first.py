@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuwatch.advise.document import Report, StartReport
-from hpuwatch.advise.plan.first import FirstPlan, Wish, device_of, first_plan
+from hpuwatch.advise.plan.first import FirstPlan, first_plan
 from hpuwatch.advise.plan.first_report import first_report
 from hpuwatch.advise.plan.traffic import ExpectedTraffic, read_traffic
+from hpuwatch.advise.plan.wish import Wish, device_of
 from hpuwatch.advise.render.text import render_markdown, render_text
 from hpuwatch.app.first import first_report_of
 from hpuwatch.app.report import report_of, spool_of
@@ -82,6 +83,7 @@ def test_traffic_is_read_in_words(text: str, wanted: ExpectedTraffic) -> None:
         ("1..5k in, 2k out, 1 at once", "is no number"),
         ("1k in, 3 in, 2k out, 1 at once", "a second time"),
         ("99m in, 2k out, 1 at once", "from 1 to 16,777,216"),
+        (f"{'9' * 400} in, 1 out, 1 at once", "can't be read"),
     ],
 )
 def test_what_traffic_can_not_be_is_said_in_a_sentence(text: str, said: str) -> None:
@@ -140,11 +142,14 @@ def test_a_model_too_large_for_a_card_asks_for_more() -> None:
     assert plan.proposal is None
     assert plan.cards_needed == 2
     report = first_report(asked, plan, "config.json")
-    assert report.headline.do == "Take 2 cards: --tp 2."
-    assert "weights leave" in report.headline.why
+    assert report.headline.do == (
+        "Take 2 cards: vLLM's --tensor-parallel-size 2, here --tp 2."
+    )
+    assert "weights need" in report.headline.why
     assert first_plan(wish(MODELS["Llama-3.1-70B"], 2)).proposal is not None
     rendered = render_text(Report(reports=[report]), wrap=80)
     assert "PREDICTED" in rendered
+    assert "-" not in rendered.partition("free after both")[2].partition("\n")[0]
 
 
 def test_requests_longer_than_the_model_are_refused() -> None:

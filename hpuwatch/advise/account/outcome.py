@@ -147,21 +147,13 @@ def _follows(
     )
 
 
-def _won(before: StartRecord, after: StartRecord) -> float | None:
-    if before.kv.blocks is None or after.kv.blocks is None:
-        return None
-    return after.kv.blocks - before.kv.blocks
-
-
 def _graph_bytes(_before: StartRecord, after: StartRecord) -> float | None:
-    """Return what warm-up allocated; else what its phases print that they took."""
+    """Return what the phases print that they took, as laws predict it; else all of it."""
     if not after.warmup.finished:
         return None
-    if after.warmup.allocated_bytes is not None:
-        return after.warmup.allocated_bytes
     used = (after.graphs.prompt_used_bytes, after.graphs.decode_used_bytes)
     known = [each for each in used if each is not None]
-    return sum(known) if known else None
+    return sum(known) if known else after.warmup.allocated_bytes
 
 
 def _buckets(phase: str) -> _Observed:
@@ -176,9 +168,6 @@ _Observed = Callable[[StartRecord, StartRecord], "float | None"]
 OBSERVED: Mapping[str, _Observed] = MappingProxyType(
     {
         "kv_blocks": lambda _before, after: after.kv.blocks,
-        "kv_blocks_won": _won,
-        "kv_tokens": lambda _before, after: after.kv.tokens,
-        "kv_cache_bytes": lambda _before, after: after.memory.kv_cache,
         "reserve_bytes": lambda _before, after: after.memory.reserve,
         "graph_bytes": _graph_bytes,
         "warmup_seconds": lambda _before, after: after.warmup.seconds,
@@ -187,7 +176,10 @@ OBSERVED: Mapping[str, _Observed] = MappingProxyType(
         "decode_buckets": _buckets(DECODE),
     }
 )
-"""How a predicted figure is read off a later start; what stands not here never is."""
+"""How a predicted figure is read off a later start; what stands not here never is.
+
+What follows from the blocks alone (tokens, the cache) counts with them, not a second time.
+"""
 
 
 def outcomes(
@@ -250,7 +242,7 @@ def against_lines(part: AgainstPart | None) -> list[str]:
         return []
     more = f"hpuwatch compare {part.start} LOG tells all that differs."
     return [
-        f"Against {part.start}, which served",
+        f"Against the last good start, {part.start}{f' ({part.known})' if part.known else ''}",
         *(f"  {each}" for each in part.said),
         f"  {more}",
     ]

@@ -21,7 +21,7 @@ from pydantic import (
     field_validator,
 )
 
-from hpuwatch.advise.baseline import load_seconds, plan_of
+from hpuwatch.advise.baseline import Lesson, lesson_of, load_seconds, plan_of
 from hpuwatch.advise.compare.settings import in_force
 from hpuwatch.advise.document import (
     FaultPart,
@@ -39,11 +39,12 @@ from hpuwatch.gaudi.model import Bucket
 from hpuwatch.gaudi.planning import Plan
 from hpuwatch.life.phases import Phase
 from hpuwatch.parse.header import read
-from hpuwatch.state.configured import configured, printed_lists
+from hpuwatch.state.configured import acting_variables, configured, printed_lists
 from hpuwatch.state.model import DECODE, PROMPT, Start
 
 KEY = "first"
 """The part of a proof that every reading of a start has."""
+_MOST_BUCKETS = 2_000
 _KEPT = ("total", "weights", "profile_run", "free", "usable", "reserve", "kv_cache")
 
 
@@ -82,6 +83,7 @@ class StartRecord(BaseModel):
         ready_seconds: from the first line to readiness.
         began: the time in the first line's header, as printed.
         plan: what decides its buckets; None where the log tells too little.
+        lesson: what it teaches of other starts of its server.
     """
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
@@ -103,13 +105,12 @@ class StartRecord(BaseModel):
     ready_seconds: float | None = None
     began: str | None = None
     plan: Plan | None = None
+    lesson: Lesson | None = None
 
-    @field_validator("plan", mode="wrap")
+    @field_validator("plan", "lesson", mode="wrap")
     @classmethod
-    def _plan_if_readable(
-        cls, value: object, read: ValidatorFunctionWrapHandler
-    ) -> object:
-        """Go without a plan that another release of hpuwatch wrote in another form."""
+    def _if_readable(cls, value: object, read: ValidatorFunctionWrapHandler) -> object:
+        """Go without what another release of hpuwatch wrote in another form."""
         try:
             return read(value)
         except ValidationError:
@@ -167,6 +168,7 @@ def record_of(
         ready_seconds=_ready_seconds(start),
         began=_began(start),
         plan=_plan(start),
+        lesson=_lesson(start),
     )
 
 
@@ -191,8 +193,17 @@ def proof_of(start: Start) -> dict[str, str]:
         proof |= {
             f"{rank} {name}": amounts[name].printed for name in _KEPT if name in amounts
         }
-    if start.warmup.seconds is not None:
+    if start.warmup.skipped is not None:
+        proof["warm-up"] = "skipped"
+    elif start.warmup.seconds is not None:
         proof["warm-up"] = f"{start.warmup.seconds.value:g}"
+    if start.kv.blocks is not None:  # all that is printed of settings is by then
+        known = {
+            name: each.value for name, each in acting_variables(start.server).items()
+        }
+        known |= {name: each.value for name, each in start.server.flags.items()}
+        text = json.dumps(known, sort_keys=True)
+        proof["settings"] = hashlib.sha256(text.encode()).hexdigest()
     return proof
 
 
@@ -223,15 +234,17 @@ def _list_part(count: int, shown: Sequence[Bucket]) -> ListPart:
 
 
 def _bucket_seconds(start: Start) -> dict[str, float]:
-    """Return seconds per bucket: of a finished phase over all, else over those done."""
+    """Return seconds per bucket, over those that were done."""
     warmup = start.warmup
     found = {}
     for phase in (PROMPT, DECODE):
         progress, listed = warmup.progress.get(phase), start.buckets.get(phase)
         total = progress.total if progress else (listed.value.count if listed else 0)
         took = warmup.phase_seconds.get(phase)
-        if took and total:
-            found[phase] = took / total
+        is_whole = warmup.seconds is not None or progress is None
+        done = total if is_whole or progress is None else progress.done
+        if took and done:
+            found[phase] = took / done
         elif progress and progress.done and progress.elapsed_seconds:
             found[phase] = progress.elapsed_seconds / progress.done
         elif progress and len(progress.points) > 1:
@@ -258,6 +271,12 @@ def _ready_seconds(start: Start) -> float | None:
 def _began(start: Start) -> str | None:
     records = read(start.first_line.text)
     return records[0].logged_at if records else None
+
+
+def _lesson(start: Start) -> Lesson | None:
+    """Return what the start teaches, None where its lists are too long to be kept."""
+    made = sum(each.value.count for each in start.buckets.values())
+    return lesson_of(start) if made <= _MOST_BUCKETS else None
 
 
 def _plan(start: Start) -> Plan | None:

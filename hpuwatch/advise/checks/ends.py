@@ -13,6 +13,7 @@ from hpuwatch.advise.causes import (
     root_fault,
 )
 from hpuwatch.advise.checks.interrupted import stop_line, was_interrupted
+from hpuwatch.advise.checks.memory_ledger import memory_was_free
 from hpuwatch.advise.checks.warmup_time import ready_after
 from hpuwatch.advise.figures import reserve_of, tightest
 from hpuwatch.advise.finding import INFO, Case, Sighting
@@ -142,6 +143,11 @@ def _helps(start: Start, fault: Fault, name: str) -> _Words:
         return _of_the_reserve(start, fault, short)
     if name == "sizing-oom" and fault.at == KV_ALLOCATION:
         return ("why_kv",), ("cure_kv",), {}
+    reserve = reserve_of(start)
+    if name == "serving-oom" and reserve and memory_was_free(start, reserve):
+        there = reserve.reserve_bytes + reserve.outside_bytes
+        free = there - (reserve.used_bytes or 0)
+        return ("why_free",), ("cure_free",), {"free_bytes": free}
     if name in _BY_PHASE:
         no_room = name == "warmup-oom" and propose(start) is None and reserve_of(start)
         return ("why",), ("cure_no_room" if no_room else "cure",), {}

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hpuwatch.advise.ages import last_age_seconds, ready_age_seconds
 from hpuwatch.advise.checks.interrupted import was_in_vain
 from hpuwatch.advise.checks.releases import unknown_release
+from hpuwatch.advise.checks.warmup_time import LONGEST_START_SECONDS, left_of_warmup
 from hpuwatch.advise.figures import has_traffic, tightest
 from hpuwatch.advise.finding import INFO, Case, Sighting
 from hpuwatch.life.phases import Phase
@@ -68,7 +70,7 @@ def incomplete(case: Case) -> Sighting | None:
 def mixed(case: Case) -> Sighting | None:
     """Look for the lines of a second server between those of the first."""
     start = case.start
-    if not _is_mixed(start):
+    if not is_mixed(start):
         return None
     lines: dict[Line, None] = {}
     said = []
@@ -92,7 +94,8 @@ def mixed(case: Case) -> Sighting | None:
     )
 
 
-def _is_mixed(start: Start) -> bool:
+def is_mixed(start: Start) -> bool:
+    """Tell whether lines of two servers stand in the log."""
     return any(len(each) > 1 for each in (start.fronts, start.ports, start.versions))
 
 
@@ -105,23 +108,42 @@ _FIGURES = {
     "usable": "usable memory",
     "reserve": "the graph reserve",
 }
+_WHOLES = {"usable": "free memory", "reserve": "usable memory"}
 
 
 def contradicted(case: Case) -> Sighting | None:
-    """Look for a split of memory that two lines give differently."""
+    """Look for a split of memory that two lines give differently, or one line impossibly."""
     start = case.start
     if not start.contradictions:
         return None
-    first = start.contradictions[0]
+    # What can't be outweighs what was said twice: none of it is used.
+    first = max(start.contradictions, key=lambda each: each.share is not None)
+    numbers: dict[str, float | str] = {
+        "first_bytes": first.first.value.bytes,
+        "then_bytes": first.then.value.bytes,
+        "contradictions": len(start.contradictions),
+    }
+    words = {"figure": _FIGURES[first.figure]}
+    if first.share is not None:
+        return Sighting(
+            title="impossible",
+            why=("why_impossible",),
+            cure=("cure_impossible",),
+            numbers=numbers | {"share_ratio": first.share},
+            words=words | {"whole": _WHOLES[first.figure]},
+            lines=(first.then.line,),
+        )
     return Sighting(
-        numbers={
-            "first_bytes": first.first.value.bytes,
-            "then_bytes": first.then.value.bytes,
-            "contradictions": len(start.contradictions),
-        },
-        words={"figure": _FIGURES[first.figure]},
-        lines=(first.first.line, first.then.line),
+        numbers=numbers, words=words, lines=(first.first.line, first.then.line)
     )
+
+
+def _lasts_too_long(start: Start) -> bool:
+    ready, left = ready_age_seconds(start), left_of_warmup(start)
+    age = ready if ready is not None else last_age_seconds(start)
+    came_up = ready is not None
+    until_ready = (age or 0) + (left.high if left and not came_up else 0)
+    return (came_up or left is not None) and until_ready > LONGEST_START_SECONDS
 
 
 def unestablished(start: Start) -> list[str]:
@@ -132,11 +154,14 @@ def unestablished(start: Start) -> list[str]:
         start.phase in _ENDED and not was_in_vain(start)
     )
     rows = {
-        "Whose figures these are: lines of two servers stand in this log.": _is_mixed(
+        "Whose figures these are: lines of two servers stand in this log.": is_mixed(
             start
         ),
         "How memory is split: two lines of one card say it differently, and the later "
-        "one is used here.": bool(start.contradictions),
+        "one is used here.": any(each.share is None for each in start.contradictions),
+        "How memory is split: a line that tells can't be right, and is not used.": any(
+            each.share is not None for each in start.contradictions
+        ),
         "Which release runs, so no rule of a release was applied: no line tells its "
         "version.": release(server) is None,
         "Whether this release follows the rules used here: it is newer than those that "
@@ -145,6 +170,9 @@ def unestablished(start: Start) -> list[str]:
         "Which card it runs on: no line names it.": server.card is None,
         "How memory is split, so nothing is said of the reserve: the line is missing.": (
             came_up and "the split of memory" in lacks
+        ),
+        "How long a start takes: the times of this log come to more than a week.": (
+            _lasts_too_long(start)
         ),
         "How many KV blocks there are: no line tells.": (
             came_up and "the number of KV blocks" in lacks

@@ -13,7 +13,7 @@ _MASKED = re.compile(
     rf"['\"]?([A-Za-z_][\w-]*)['\"]?\s*[:=]\s*['\"\[]*{re.escape(STARS)}"
 )
 """A name whose value the parser has hidden."""
-_SECRETS = re.compile(r"(?i)key|token|secret|passw|passphrase|credential|auth")
+_SECRETS = re.compile(r"(?i)key|token|secret|pass|pwd?|credential|auth")
 _EVERYWHERE = re.compile(
     r"://(?:0\.0\.0\.0|\[::\])(?::|/|$)|\bhost['\"]?\s*[:=]\s*['\"](?:0\.0\.0\.0|::|)['\"]"
 )

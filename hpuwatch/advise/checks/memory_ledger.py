@@ -15,6 +15,8 @@ from math import floor
 
 from hpuwatch.advise.causes import root_fault
 from hpuwatch.advise.figures import (
+    ACTIVATION_SHARE,
+    Reserve,
     about,
     kv_is_short,
     tightest,
@@ -33,6 +35,8 @@ from hpuwatch.state.model import (
 from hpuwatch.units import GIB, Amount, rounding_bytes
 
 _KV_ENDS = ("kv_none", "kv_short")
+_MISMATCH_RATIO = 0.1
+"""A KV cache that differs by more from what was set aside is none to count by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,26 @@ def mismatch(case: Case) -> Sighting | None:
     return _taken_otherwise(case.start, memory, ratio) or _counted_otherwise(
         case.start, memory, ratio
     )
+
+
+def is_mismatched(start: Start) -> bool:
+    """Tell whether blocks aren't what they seem, so that no step may be counted in them."""
+    return (
+        mismatch(Case(start, limits={"difference_ratio": _MISMATCH_RATIO})) is not None
+    )
+
+
+def memory_was_free(start: Start, reserve: Reserve) -> bool:
+    """Tell whether a failed allocation met far more memory than requests may have taken.
+
+    Then something else holds it, or it lies in pieces: more of the same helps nothing.
+    """
+    fault = root_fault(start)
+    wanted = fault.wanted.bytes if fault and fault.wanted else 0
+    if not wanted or reserve.used_bytes is None:
+        return False
+    there = reserve.reserve_bytes + reserve.outside_bytes - reserve.used_bytes
+    return there - wanted > 2 * ACTIVATION_SHARE * reserve.free_bytes
 
 
 def _taken_otherwise(start: Start, memory: Memory, ratio: float) -> Sighting | None:

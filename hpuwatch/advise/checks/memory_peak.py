@@ -76,12 +76,12 @@ def ran_out(case: Case) -> Sighting | None:
         why=_why(end, got_through, is_known=graphs is not None),
         cure=_cure(start, ratios, is_known=graphs is not None),
         numbers={**_numbers(end, reserve), **_numbers_of(got_through)},
-        figures=figures,
+        # Without a law of this server they would be no more than what the title says.
+        figures={} if graphs is None else figures,
         words={
             "phase": end.phase,
             "need": within(figures["warmup_need_bytes"]),
             "ratio": f"{ratios.value:g}",
-            "least": f"{ratios.low:g}",
             "ratios": f"{ratios.low:g} to {ratios.high:g}",
             "lost_blocks": f"{max(0, round(more / reserve.block_bytes)):,}",
             "idle": within(figures[_IDLE]) if _IDLE in figures else "",

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from math import floor
 
-from hpuwatch.advise.figures import ACTIVATION_SHARE, activations_unmeasured, within
+from hpuwatch.advise.figures import (
+    ACTIVATION_SHARE,
+    activations_unmeasured,
+    tightest,
+    within,
+)
 from hpuwatch.advise.finding import Case, Sighting
 from hpuwatch.advise.graphmemory import observations_of
 from hpuwatch.advise.plan.reserve import incomplete_phases
@@ -18,12 +24,23 @@ from hpuwatch.gaudi.estimate import Estimate
 from hpuwatch.gaudi.graphlaw import fit
 from hpuwatch.records import Line
 from hpuwatch.state.configured import printed_lists
-from hpuwatch.state.model import DECODE, PROMPT, Known, Progress, Start
+from hpuwatch.state.model import (
+    DECODE,
+    PROMPT,
+    Known,
+    Memory,
+    Progress,
+    Start,
+    value_of,
+)
 from hpuwatch.units import Amount
 
 _ACTIVATIONS = (0.056, 0.067, ACTIVATION_SHARE)
 """What profile runs that really ran took of the free memory, in public logs (see
 ``advise.plan.reserve``): the least, the middle and the allowance."""
+_LEAST_SHARE = 0.5
+"""A utilisation below that wants more cards, or another server."""
+_THIN_RATIO = 0.02
 
 
 def incomplete(case: Case) -> Sighting | None:
@@ -108,13 +125,40 @@ def thin(case: Case) -> Sighting | None:
     activations = _activations(start)
     if activations is not None:
         figures["activations_bytes"] = activations
+    share = roomy_share(start)
     return Sighting(
         why=("why", "why_activations") if activations else ("why",),
+        cure=("cure",) if share is None else ("cure_share",),
         numbers={"free_bytes": least.value.bytes, "total_bytes": total.value.bytes},
         figures=figures,
-        words={"activations": within(activations) if activations else ""},
+        words={
+            "activations": within(activations) if activations else "",
+            "share": "" if share is None else f"{share:g}",
+        },
         lines=(least.line, total.line),
     )
+
+
+def is_thin(start: Start) -> bool:
+    """Tell whether warm-up has all but filled the card."""
+    return thin(Case(start, limits={"free_ratio": _THIN_RATIO})) is not None
+
+
+def roomy_share(start: Start) -> float | None:
+    """Return a utilisation that leaves requests what they may need beside warm-up's graphs.
+
+    None where nothing tells what they need, or no utilisation above ``_LEAST_SHARE`` does.
+    """
+    found, need = tightest(start), _activations(start)
+    told = [each for each in start.warmup.progress.values() if each.free]
+    memory = found[1] if found else Memory()
+    free, share = memory.free, value_of(memory.utilisation)
+    if need is None or free is None or share is None or not told:
+        return None
+    left = min(each.free.value.bytes for each in told if each.free)
+    lacks = need.value - _left(left, told).value
+    roomy = floor(100 * (share - lacks / free.value.bytes)) / 100
+    return roomy if _LEAST_SHARE <= roomy < share else None
 
 
 def _bytes(known: Known[Amount]) -> int:

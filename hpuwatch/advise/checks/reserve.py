@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from hpuwatch.advise.causes import root_fault
+from hpuwatch.advise.checks.memory_ledger import is_mismatched
 from hpuwatch.advise.figures import (
     PLENTY,
     STATS_SECONDS,
+    Reserve,
     about,
     evidence_of_split,
     has_traffic,
     kv_is_short,
     reserve_of,
+    tightest,
     tokens_per_block,
 )
-from hpuwatch.advise.finding import INFO, Case, Sighting
+from hpuwatch.advise.finding import WARNING, Case, Sighting
 from hpuwatch.advise.plan.reserve import (
     incomplete_phases,
     is_short,
@@ -20,9 +24,11 @@ from hpuwatch.advise.plan.reserve import (
     propose,
 )
 from hpuwatch.gaudi.cards import card_of_memory
+from hpuwatch.gaudi.estimate import Estimate
 from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.records import Line
 from hpuwatch.state.model import Start, Traffic
+from hpuwatch.units import rounding_bytes
 
 
 def idle(case: Case) -> Sighting | None:
@@ -33,6 +39,8 @@ def idle(case: Case) -> Sighting | None:
         return None
     if incomplete_phases(start):
         return None  # the budget was used up, only not by the phase that needed it
+    if root_fault(start) is not None or is_mismatched(start):
+        return None  # what lay idle after warm-up was not what the server had
     free_bytes = reserve.idle_bytes or 0
     blocks = int(free_bytes / reserve.block_bytes)
     all_blocks = start.kv.blocks.value if start.kv.blocks else 0
@@ -50,7 +58,22 @@ def idle(case: Case) -> Sighting | None:
         },
         words=_load_words(start),
         lines=evidence_of_split(start) + _load_lines(start),
-        severity=None if propose(start) else INFO,
+        figures={"idle_kv_blocks": _blocks(start, reserve)},
+        severity=WARNING if kv_is_short(start) else None,
+    )
+
+
+def _blocks(start: Start, reserve: Reserve) -> Estimate:
+    """Return the blocks that what lies idle would hold, as far as the split is printed."""
+    idle, block = reserve.idle_bytes or 0, reserve.block_bytes
+    found = tightest(start)
+    printed = found[1].reserve if found else None
+    off = rounding_bytes(printed.value) if printed else 0.0
+    return Estimate(
+        int(idle / block),
+        max(0, int((idle - off) / block)),
+        int((idle + off) / block),
+        "predicted",
     )
 
 

@@ -20,7 +20,13 @@ _CHEAPEST, _DEAREST = 0.59, 1.44
 def skipped(case: Case) -> Sighting | None:
     """Look for a warm-up that was switched off."""
     known = case.start.warmup.skipped
-    return None if known is None else Sighting(lines=(known.line,))
+    if known is None:
+        return None
+    listed = sum(each.value.count for each in case.start.buckets.values())
+    missed = sum(miss.count for miss in case.start.misses)
+    return Sighting(
+        numbers={"cold_buckets": listed, "missed_shapes": missed}, lines=(known.line,)
+    )
 
 
 def misses(case: Case) -> Sighting | None:

@@ -25,6 +25,9 @@ from hpuwatch.state.configured import acting_variables, release_text
 from hpuwatch.state.model import DECODE, PROMPT, Progress, Start
 from hpuwatch.state.warmup_left import FEWEST_TIMED, estimate_left
 
+LONGEST_START_SECONDS = 7 * 24 * 3600
+"""No server takes a week to start: such times come from a clock that was set."""
+
 _TIMED_OUT = "engine_ready_timeout"
 _AGAIN = (0.9, 1.1)
 """Two equal starts are taken to differ by a tenth, as in gaudi.warmuptime."""
@@ -52,6 +55,11 @@ def ready_after(start: Start, earlier: Sequence[Start] = ()) -> Estimate | None:
     Measured where the start got there; else its age at the last sign of it and what is
     left of warm-up, or what an earlier start of the same server took.
     """
+    found = _ready_after(start, earlier)
+    return None if found is None or found.high > LONGEST_START_SECONDS else found
+
+
+def _ready_after(start: Start, earlier: Sequence[Start]) -> Estimate | None:
     seconds = ready_age_seconds(start)
     if seconds is not None:
         return exactly(seconds)

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hpuwatch.advise.account.record import StartRecord
-from hpuwatch.advise.compare.changes import ChangePart, changes_between
+from hpuwatch.advise.ages import lasting
+from hpuwatch.advise.compare.changes import ChangePart, changes_between, suspects
 from hpuwatch.advise.compare.figures import Difference, differences
 from hpuwatch.advise.compare.settings import same_value
 from hpuwatch.gaudi.model import DECODE, PROMPT
@@ -27,6 +28,8 @@ _SERVED = frozenset(
 )
 _OF_RELEASE = frozenset({"release", "version", "build", "engine"})
 _MOST_NAMES = 4
+_FEWEST_TIMED, _MUCH_SLOWER = 20, 3.0
+"""Of fewer buckets, which are the largest, only so great a factor tells anything."""
 _ALL = 0.02
 """A share that is that near to the whole is all of it."""
 
@@ -106,12 +109,21 @@ def _ends(pair: Pair, changes: Sequence[ChangePart]) -> Iterator[str]:
         f"{pair.names[0]} served; {pair.names[1]} died in the phase {died.phase} "
         f"({died.fault_class})."
     )
+    moved = suspects(changes, "kv_blocks") if ran_out(pair.b) else ()
+    told = [str(each) for each in changes if each.name in moved]
+    if told:
+        yield f"Memory ran out in {pair.names[1]} alone. Changed: {_few(told)}."
     own = [each for each in changes if each.kind in ("setting", "identity")]
     if own and all(each.name in _OF_RELEASE for each in own):
         yield (
             "The settings that the logs show are the same: exactly this configuration "
             f"served under {_release(pair.a)} and died under {_release(pair.b)}."
         )
+
+
+def ran_out(record: StartRecord) -> bool:
+    """Tell whether a start died of the card's memory."""
+    return record.died is not None and "oom" in record.died.fault_class
 
 
 def served(record: StartRecord) -> bool:
@@ -146,17 +158,27 @@ def _slower(pair: Pair, phase: str, pace: Difference) -> Iterator[str]:
         return
     times = max(one, other) / min(one, other)
     record, name = (pair.b, pair.names[1]) if other > one else (pair.a, pair.names[0])
+    if times < _MUCH_SLOWER and (ran_out(record) or _is_hardly_timed(record, phase)):
+        return
     text = (
         f"{phase.capitalize()} buckets took {times:.1f} times as long each in {name}: "
         f"{max(one, other):.3g} s instead of {min(one, other):.3g} s"
     )
     listed = record.lists.get(phase)
     if listed and not record.warmup.finished:
-        hours = listed.count * max(one, other) / 3600
-        text += f", so that {counted(listed.count, 'bucket')} would take {hours:.1f} h"
+        whole = lasting(listed.count * max(one, other))
+        text += f", so that {counted(listed.count, 'bucket')} would take {whole}"
     if pace.suspects:
         text += f". Changed: {_few(pace.suspects)}"
     yield f"{text}."
+
+
+def _is_hardly_timed(record: StartRecord, phase: str) -> bool:
+    """Tell whether only the first buckets were timed, which are the dearest."""
+    done, listed = record.warmup.phase_done.get(phase), record.lists.get(phase)
+    if done is None or listed is None or record.warmup.finished:
+        return False
+    return done < min(_FEWEST_TIMED, listed.count / 3)
 
 
 def _few(names: Sequence[str]) -> str:

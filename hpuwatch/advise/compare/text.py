@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from hpuwatch.advise.compare.changes import ChangePart
 from hpuwatch.advise.compare.document import Comparison, FaultRow, ListRow, Side
 from hpuwatch.advise.compare.figures import Difference
+from hpuwatch.advise.render.escaping import safe
 from hpuwatch.advise.render.figures import figure_text, figure_words
+from hpuwatch.advise.render.words import name_of
 
 _LONGEST = 160
 """Characters of a fault's own words; the document has all of them."""
@@ -43,14 +45,16 @@ def render_markdown(found: Comparison) -> str:
     """Return the comparison as markdown."""
     lines = ["## A and B", ""]
     lines += [
-        f"- {name}: {_side(side)}" for name, side in (("A", found.a), ("B", found.b))
+        f"- {name}: {safe(_side(side))}"
+        for name, side in (("A", found.a), ("B", found.b))
     ]
-    lines += ["", *(f"**{sentence}**\n" for sentence in found.said)]
+    lines += ["", *(f"**{safe(sentence)}**\n" for sentence in found.said)]
     for title, rows in _sections(found):
         if rows:
             lines += [f"### {title}", ""]
             lines += [
-                f"{row[: len(row) - len(row.lstrip())]}- {row.lstrip()}" for row in rows
+                f"{row[: len(row) - len(row.lstrip())]}- {safe(row.lstrip())}"
+                for row in rows
             ]
             lines.append("")
     return "\n".join(lines).rstrip() + "\n"
@@ -78,7 +82,7 @@ def _side(side: Side) -> str:
         f"last seen {side.phase}",
         "SIMULATED" if side.origin == "simulated" else "",
     ]
-    return f"{side.label}: {', '.join(filter(None, parts))}"
+    return f"{name_of(side.label)}: {', '.join(filter(None, parts))}"
 
 
 def _sections(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:

@@ -81,6 +81,7 @@ class Configuration:
         law: what the graphs of a warm-up cost, of this server's log or of public ones.
         num_blocks: KV blocks, where known.
         printed: what the log of the running server tells of its buckets.
+        strategy: by which the log's buckets were made; settings that choose one outweigh it.
         mamba_chunk_size: of a Mamba model, else 0.
         header: of the env file that is to be used.
         server: what machine and server really are, as far as known.
@@ -95,6 +96,7 @@ class Configuration:
     law: WarmupLaw = field(default_factory=lambda: learn(()))
     num_blocks: int | None = None
     printed: Printed | None = None
+    strategy: str | None = None
     mamba_chunk_size: int = 0
     header: EnvHeader | None = None
     server: EnvHeader = field(default_factory=EnvHeader)

@@ -15,10 +15,18 @@ from hpuwatch.gaudi.grammar import PluginDialect
 from hpuwatch.gaudi.heeded import heeded
 from hpuwatch.gaudi.lookup import Prepared, prepare
 from hpuwatch.gaudi.model import UNKNOWN, BucketError, BucketSettings
-from hpuwatch.gaudi.resolve import FILE_VARIABLE, Flags, default_sizes, resolve
+from hpuwatch.gaudi.resolve import (
+    EXPONENTIAL,
+    FILE_VARIABLE,
+    STRATEGY,
+    Flags,
+    default_sizes,
+    resolve,
+)
 
 _PREFILLS = "VLLM_PROMPT_BS_BUCKET_MAX"
 _DECODES = "VLLM_DECODE_BLOCK_BUCKET_MAX"
+_CHOOSERS = frozenset({STRATEGY, EXPONENTIAL, FILE_VARIABLE})
 
 _SIZES = {
     "max_num_seqs": "--max-num-seqs",
@@ -33,11 +41,14 @@ _LENGTH_UNKNOWN = 131072
 def flags_of(found: Configuration) -> Flags:
     """Return the sizes that are set, with vLLM's defaults for the others."""
     longest = found.count("--max-model-len") or _LENGTH_UNKNOWN
-    sizes = default_sizes(dialect_of(found.release.dialect), longest)
+    dialect = dialect_of(found.release.dialect)
+    sizes = default_sizes(dialect, longest)
     for name in sizes:
         sizes[name] = found.count(_SIZES[name]) or sizes[name]
     caching = found.settings.get("--enable-prefix-caching")
     listed = found.bucket_file
+    is_chosen = not _CHOOSERS.isdisjoint(found.settings)
+    printed = found.strategy if found.strategy in dialect.strategies else None
     return Flags(
         max_num_seqs=sizes["max_num_seqs"],
         max_num_batched_tokens=sizes["max_num_batched_tokens"],
@@ -50,6 +61,7 @@ def flags_of(found: Configuration) -> Flags:
         prefix_caching=None
         if caching is None
         else found.is_on("--enable-prefix-caching"),
+        strategy=None if is_chosen else printed,
         mamba_chunk_size=found.mamba_chunk_size,
         bucket_file=listed.text if listed else None,
     )

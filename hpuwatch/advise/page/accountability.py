@@ -13,7 +13,7 @@ from hpuwatch.advise.document import AccountabilityPart, StartReport
 from hpuwatch.advise.page.charts import Frame, foot_axis, legend
 from hpuwatch.advise.page.drawing import Box, Dot, Drawing, Shape, Stroke, Words
 from hpuwatch.advise.page.picture import Picture, Table, missing
-from hpuwatch.advise.page.quantities import ORIGINS, interval, name_of, told
+from hpuwatch.advise.page.quantities import interval, known_as, name_of, told
 
 _NAME, _TITLE = "predictions", "What was predicted, and what came"
 _ROW = 46.0
@@ -25,23 +25,26 @@ def predictions(report: StartReport) -> Picture:
     """Return each prediction that this start put to the test."""
     parts = [part for part in report.accountability if part.predicted > 0]
     if not parts:
-        return missing(_NAME, _TITLE, f"Not drawn: {_why(report)}")
+        return missing(_NAME, _TITLE, _why(report))
     came = [part for part in parts if part.observed is not None]
     inside = sum(part.inside for part in parts)
+    score = f"{inside} of {len(parts)} figures came out within the interval that was predicted."
     return Picture(
         _NAME,
         _TITLE,
-        f"{inside} of {len(parts)} figures came out within the interval that was predicted. "
-        + " ".join(_sentence(part) for part in came),
+        " ".join([score, *(_sentence(part) for part in came)]),
         lambda width: _draw(parts, width),
         Table(
             ("figure", "predicted", "likely between", "came", "how it was known"),
             tuple(_row(part) for part in parts),
         ),
+        score,
     )
 
 
 def _why(report: StartReport) -> str:
+    if report.origin != "predicted" and not report.store_read:
+        return "what is remembered of earlier reports was not read."
     if report.proposal is not None and report.proposal.figures:
         return (
             "no start with suggested settings has been seen yet. Start the server with "
@@ -75,7 +78,7 @@ def _row(part: AccountabilityPart) -> tuple[str, ...]:
         told(part.figure, part.predicted),
         interval(part.figure, part.low, part.high),
         came,
-        ORIGINS[part.origin],
+        known_as(part.figure, part.origin),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hpuwatch.advise.account.outcome import against_lines
 from hpuwatch.advise.document import ProposalPart, StartReport
 from hpuwatch.advise.page.glossary import Prose, Word, explained
 from hpuwatch.advise.page.markup import Markup, element, joined
@@ -19,9 +20,11 @@ _READY = (
 def what_to_do(report: StartReport, prose: Prose, anchor: str) -> Markup:
     """Return the box that a reader in a hurry reads."""
     proposal = report.proposal
+    first, end, rest = report.headline.do.partition(". ")
     parts = [
         heading(3, "What to do first", f"{anchor}-do"),
-        prose.paragraph(report.headline.do, "lead"),
+        prose.paragraph(f"{first}{end.strip()}", "lead"),
+        *([prose.paragraph(rest)] if rest else []),
     ]
     if proposal is not None:
         runs = report.origin != "predicted"
@@ -77,8 +80,13 @@ def why(report: StartReport, prose: Prose, anchor: str) -> Markup:
     """Return the reason, and what speaks for the proposal."""
     parts = [heading(3, "Why", f"{anchor}-why"), prose.paragraph(report.headline.why)]
     proposal = report.proposal
-    if proposal is not None and _tells_more(proposal, report.headline.why):
-        parts.append(prose.paragraph(proposal.why))
+    if proposal is not None:
+        if _tells_more(proposal, report.headline.why):
+            parts.append(prose.paragraph(proposal.why))
+        parts += [prose.items(proposal.kept)] if proposal.kept else []
+    title, *said = against_lines(report.against) or [""]
+    if title:
+        parts += [heading(4, title), prose.items([each.strip() for each in said])]
     return element("section", *parts)
 
 
@@ -91,9 +99,6 @@ def _tells_more(proposal: ProposalPart, told_already: str) -> bool:
 def what_not_to_touch(report: StartReport, prose: Prose, anchor: str) -> Markup:
     """Return what stays as it is, and why."""
     parts = [heading(3, "What not to touch", f"{anchor}-keep")]
-    kept = report.proposal.kept if report.proposal else []
-    if kept:
-        parts.append(prose.items(kept))
     if report.left:
         rows: list[tuple[str, ...]] = []
         words: list[Word] = []
@@ -102,5 +107,14 @@ def what_not_to_touch(report: StartReport, prose: Prose, anchor: str) -> Markup:
             rows.append((setting_name(each.name), each.value or "the default", why))
             words += new
         parts += [table(("setting", "now", "why it stays"), rows), explained(words)]
-    rest = "Whatever isn't named above stays as it is: nothing gives a reason to change it."
-    return element("section", *parts, element("p", rest))
+    return element("section", *parts, element("p", *_rest(report, anchor)))
+
+
+def _rest(report: StartReport, anchor: str) -> Iterator[str]:
+    """Say of all other settings why they stay, or where to read what may change."""
+    if not any(each.cure or each.helps for each in report.findings):
+        yield "Whatever isn't named above stays: nothing gives a reason to change it."
+        return
+    yield "Whatever isn't named above stays, unless you choose to follow something of "
+    yield element("a", "what was found", href=f"#{anchor}-findings")
+    yield "."

@@ -14,6 +14,7 @@ from itertools import pairwise
 from math import ceil
 
 from hpuwatch.advise.document import StartReport
+from hpuwatch.advise.page.charts import legend
 from hpuwatch.advise.page.drawing import Box, Drawing, Shape, Stroke, Words, folded
 from hpuwatch.advise.page.palette import HEATS
 from hpuwatch.advise.page.picture import Picture, Table, missing
@@ -58,13 +59,14 @@ def bucket_map(report: StartReport) -> Picture:
         if (shapes := report.buckets.shapes.get(phase))
     ]
     if not grids:
-        return missing(_NAME, _TITLE, f"Not drawn: {_why_none(report)}")
+        return missing(_NAME, _TITLE, _why_none(report))
     return Picture(
         _NAME,
         _TITLE,
         " ".join(_described(grid) for grid in grids),
         lambda width: _draw(grids, width),
         _table(grids),
+        " ".join(filter(None, map(_beyond, grids))),
     )
 
 
@@ -143,18 +145,34 @@ def _described(grid: Grid) -> str:
         f"{total:,} {grid.phase} buckets: {across} {columns[0][0]:,} to "
         f"{columns[-1][-1]:,}, {up} {rows[0][0]:,} to {rows[-1][-1]:,}."
     )
-    if grid.limit is not None:
-        above = sum(n for (_, y), n in grid.counts.items() if y >= grid.limit)
-        said += (
-            f" {above:,} of them, above the dashed line, have more blocks than the "
-            f"{grid.blocks:,} of the KV cache."
-        )
-    if grid.taken:
-        most = max(grid.taken.values())
-        said += f" Darker: more graph memory, {format_bytes(most)} at most."
-    elif max(grid.counts.values()) > 1:
-        said += f" Darker: more buckets, {max(grid.counts.values()):,} at most."
-    return said
+    scale = _scale(grid)
+    heats = f"A cell has {' to '.join(words for _, words in scale)}." if scale else ""
+    return " ".join(filter(None, (said, _beyond(grid), heats)))
+
+
+def _beyond(grid: Grid) -> str:
+    """Say how many buckets the KV cache has too few blocks for, where it has."""
+    if grid.limit is None:
+        return ""
+    above = sum(n for (_, y), n in grid.counts.items() if y >= grid.limit)
+    return (
+        f"{above:,} of the {grid.phase} buckets, above the dashed line, have more blocks "
+        f"than the {grid.blocks:,} of the KV cache."
+    )
+
+
+def _scale(grid: Grid) -> list[tuple[int, str]]:
+    """Return the least and the most that a cell has, in words; nothing where all are alike."""
+    values = (grid.taken or grid.counts).values()
+    least, most = min(values), max(values)
+    if least == most:
+        return []
+    words = format_bytes if grid.taken else _buckets
+    return [(least, words(least)), (most, words(most))]
+
+
+def _buckets(count: int) -> str:
+    return f"{count:,} bucket{'' if count == 1 else 's'}"
 
 
 def _draw(grids: Sequence[Grid], width: float) -> Drawing:
@@ -204,21 +222,39 @@ def _panel(grid: Grid, x: float, top: float, width: float) -> tuple[list[Shape],
         for line in folded(note, width - 16):
             end += 16
             shapes.append(Words(x + 4, end, line, role="limit"))
-    return shapes, end
+    return shapes, end + _keyed(grid, shapes, end, (x, width))
+
+
+def _keyed(
+    grid: Grid, shapes: list[Shape], top: float, across: tuple[float, float]
+) -> float:
+    """Add what the colours stand for below a map; return the height that it takes."""
+    x, width = across
+    items = [(f"heat{_shade(grid, value)}", words) for value, words in _scale(grid)]
+    if not items:
+        return 0.0
+    entries, height = legend(items, top + 8, width, x)
+    shapes += entries
+    return height + 8
 
 
 def _heat(grid: Grid, cell: tuple[int, int], count: int) -> tuple[int, str]:
     """Return the step of the colour, and what the cell is."""
     (across, columns), (up, rows) = grid.across, grid.up
     sizes = f"{across} {_sizes(columns[cell[0]])}, {up} {_sizes(rows[cell[1]])}"
-    tip = f"{sizes}: {count:,} bucket{'' if count == 1 else 's'}"
-    value, most = count, max(grid.counts.values())
+    tip = f"{sizes}: {_buckets(count)}"
     if grid.taken:
-        value, most = grid.taken.get(cell, 0), max(grid.taken.values())
-        tip += f", {format_bytes(value)} of graphs"
-        # A graph of nothing is still a bucket: the lightest colour.
-        return round((HEATS - 2) * value / (most or 1)) + 1, tip
-    return (3 if most == 1 else round((HEATS - 2) * value / most) + 1), tip
+        value = grid.taken.get(cell, 0)
+        return _shade(grid, value), f"{tip}, {format_bytes(value)} of graphs"
+    return _shade(grid, count), tip
+
+
+def _shade(grid: Grid, value: int) -> int:
+    """Return the step of the colour of a cell; a graph of nothing is still a bucket."""
+    most = max((grid.taken or grid.counts).values())
+    if most == 1 and not grid.taken:
+        return HEATS // 2
+    return round((HEATS - 2) * value / (most or 1)) + 1
 
 
 def _sizes(group: Sizes) -> str:

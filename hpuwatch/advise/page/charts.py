@@ -97,15 +97,16 @@ def side_axis(frame: Frame, label: str) -> list[Shape]:
 
 
 def legend(
-    items: Sequence[tuple[str, str]], top: float, width: float
+    items: Sequence[tuple[str, str]], top: float, width: float, left: float = 0.0
 ) -> tuple[list[Shape], float]:
     """Return a legend of roles and words, row by row, and its height."""
     shapes: list[Shape] = []
-    x, y = 8.0, top
+    first = left + 8.0
+    x, y = first, top
     for role, words in items:
         takes = _SWATCH + 6 + width_of(words) + 14
-        if x > 8.0 and x + takes > width:
-            x, y = 8.0, y + _ROW
+        if x > first and x + takes > left + width:
+            x, y = first, y + _ROW
         shapes += [
             Box(x, y, _SWATCH, _SWATCH, role),
             Words(x + _SWATCH + 6, y + 10, words),

@@ -6,8 +6,14 @@ from hpuwatch.advise.document import FindingPart, StartReport
 from hpuwatch.advise.page.glossary import Prose, explained
 from hpuwatch.advise.page.markup import Markup, element, joined
 from hpuwatch.advise.page.parts import heading, quoted, table
-from hpuwatch.advise.page.quantities import ORIGINS, interval, name_of, told
-from hpuwatch.advise.render.findings import NOT_ESTABLISHED
+from hpuwatch.advise.page.quantities import (
+    ORIGINS,
+    interval,
+    known_as,
+    name_of,
+    told,
+)
+from hpuwatch.advise.render.findings import NOT_ESTABLISHED, further_helps
 from hpuwatch.advise.render.words import (
     ledger,
     ledger_title,
@@ -51,7 +57,8 @@ def _finding(
         said, new = prose.sentence(finding.cure)
         parts += [element("p", element("b", "What helps: "), said), explained(new)]
     parts += [_levers(finding, prose), _figures(finding)]
-    parts.append(quoted(finding.evidence, source))
+    folded = finding.severity == "info"
+    parts.append(quoted(finding.evidence, source, folded=folded))
     known = ORIGINS[finding.confidence]
     parts.append(
         element(
@@ -67,7 +74,8 @@ def _finding(
 def _levers(finding: FindingPart, prose: Prose) -> Markup:
     """Return the knobs that can help, and those that can't, each with its reason."""
     lists = []
-    sides = (("Can help", finding.helps), ("Can't help", finding.cannot_help))
+    helps = further_helps(finding)
+    sides = (("Can help", helps), ("Can't help", finding.cannot_help))
     for title, levers in sides:
         if levers:
             texts = [f"{each.change} {each.knob}: {each.why}" for each in levers]
@@ -83,7 +91,7 @@ def _figures(finding: FindingPart) -> Markup:
             name_of(name),
             told(name, each.value),
             interval(name, each.low, each.high),
-            ORIGINS[each.origin],
+            known_as(name, each.origin),
         )
         for name, each in finding.figures.items()
     ]
@@ -136,7 +144,7 @@ def _identity(report: StartReport) -> dict[str, str]:
     server = report.server
     release = server.release or ""
     if release and server.assumed_like:
-        release += f", assumed like {server.assumed_like}"
+        release += f", taken to behave like {server.assumed_like}"
     cards = f"{server.tp} \N{MULTIPLICATION SIGN} " if (server.tp or 1) > 1 else ""
     longest = server.max_model_len
     source = file_name(report.source.file)

@@ -31,7 +31,7 @@ def free_memory(report: StartReport) -> Picture:
         if phase in report.warmup.steps
     }
     if sum(map(len, steps.values())) < 2:
-        return missing(_NAME, _TITLE, f"Not drawn: {why_no_steps(report)}")
+        return missing(_NAME, _TITLE, why_no_steps(report))
     bands = bands_of({phase: len(parts) for phase, parts in steps.items()})
     spans = [
         Span(band.first + n, band.first + n + 1, part.free_bytes / GIB, band.phase)
@@ -51,6 +51,7 @@ def free_memory(report: StartReport) -> Picture:
         f"the last one, the least {lowest.value:.4g} GiB. At 0 the start would die.{lacks}",
         lambda width: _drawing(spans, bands, width),
         _table(steps),
+        f"At 0 the start would die.{lacks}",
     )
 
 

@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass, field
 
 from hpuwatch.advise.page.markup import Markup, element, joined
+from hpuwatch.advise.page.quantities import ARITHMETIC
+from hpuwatch.gaudi.estimate import ORIGINS
+from hpuwatch.gaudi.terms import FIGURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +133,69 @@ WORDS = (
         r"recipe caches?",
         "a folder that keeps compiled graphs, so that the next start needn't compile them.",
     ),
+    Word(
+        "vLLM's budget",
+        r"vLLM's budget",
+        "the free memory times --gpu-memory-utilization: graph reserve and KV cache. What "
+        "is outside of it stays free for whatever else runs.",
+    ),
+    Word(
+        "allowance",
+        r"allowances?",
+        "memory that hpuwatch keeps free for a need that nobody has measured.",
+    ),
+    Word(
+        "bucketing strategy",
+        r"bucketing strategy|(?:exponential|linear|padding-aware)(?: strategy)?",
+        "how the sizes of buckets are spaced (VLLM_BUCKETING_STRATEGY): exponential ones "
+        "grow by factors and follow --max-num-seqs and --max-model-len; linear ones go in "
+        "equal steps between bounds that variables set.",
+    ),
+    Word(
+        "range",
+        r"ranges?",
+        "the sizes from the smallest to the largest bucket along one axis.",
+    ),
+    Word(
+        "law",
+        r"laws?",
+        "a formula with factors that were fitted to figures of starts.",
+    ),
+    Word(
+        "fork",
+        r"fork",
+        "Habana's own copy of vLLM, of 2023 to 2025 (releases fork-1.18 to fork-1.22).",
+    ),
+    Word(
+        "plugin",
+        r"plugin|vllm-gaudi",
+        "vllm-gaudi, what makes vLLM of today run on Gaudi (releases plugin-0.10 on).",
+    ),
 )
+"""Explained where they come first."""
+
+_KNOWN = tuple(
+    Word(name, name, f"of a figure: {FIGURES[name][0].lower()}{FIGURES[name][1:]}")
+    for name in (*ORIGINS, ARITHMETIC)
+)
+"""How figures are known: ordinary words, so only the glossary explains them."""
+
+
+def word_of(text: str) -> Word | None:
+    """Return the word that a text is a form of, in any case."""
+    for word in WORDS:
+        if text.lower() == word.name.lower() or re.fullmatch(
+            word.forms, text, re.IGNORECASE
+        ):
+            return word
+    return None
+
 
 _PARTS = "|".join(
     f"(?P<w{number}>(?<![\\w-]){word.forms}(?![\\w-]))"
     for number, word in enumerate(WORDS)
 )
-_CODE = r"(?P<code>\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b(?:=[^\s,;)]*[^\s,;).])?|(?<![\w-])--[a-z][\w-]+)"
+_CODE = r"(?P<code>\bvllm:\w+|\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b(?:=[^\s,;)]*[^\s,;).])?|(?<![\w-])--[a-z][\w-]+)"
 _TOKEN = re.compile(rf"{_CODE}|(?i:{_PARTS})")
 
 
@@ -206,7 +265,7 @@ def explained(words: list[Word]) -> Markup:
 
 def glossary() -> Markup:
     """Return all words, by the alphabet."""
-    ordered = sorted(WORDS, key=lambda word: word.name.lower())
+    ordered = sorted((*WORDS, *_KNOWN), key=lambda word: word.name.lower())
     return element(
         "dl",
         *(

@@ -38,7 +38,7 @@ def memory_bars(report: StartReport) -> Picture:
         return missing(
             _NAME,
             _TITLE,
-            "Not drawn: nothing tells how memory is split (weights, free memory, graph "
+            "nothing tells how memory is split (weights, free memory, graph "
             "reserve, KV cache). A server prints it as it starts.",
         )
     after = _after(report.proposal, figures, used)
@@ -50,6 +50,7 @@ def memory_bars(report: StartReport) -> Picture:
         _described(report, bars),
         lambda width: _draw(bars, width),
         _table(bars),
+        " ".join([*_ranked(report), *_why_one(report, bars)]),
     )
 
 
@@ -115,27 +116,31 @@ def _worth_drawing(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
 
 
 def _described(report: StartReport, bars: Sequence[Bar]) -> str:
-    rank, ranks = report.memory.rank, report.memory.ranks
-    whose = (
-        f"One card (rank {rank}, the tightest of {ranks}). "
-        if ranks > 1
-        else "One card. "
-    )
     said = [
         f"{words.capitalize()}: "
         + ", ".join(f"{piece.title} {format_bytes(piece.bytes)}" for piece in pieces)
         + "."
         for words, pieces in bars
     ]
-    if report.origin == "predicted":
-        return whose + " ".join(said)
-    if len(bars) == 1 and report.proposal is None:
-        said.append("No change is proposed, so there is one bar.")
-    elif len(bars) == 1:
-        said.append(
-            "The proposal doesn't tell how the memory is split then, so there is one bar."
-        )
-    return whose + " ".join(said)
+    whose = _ranked(report) or ["One card."]
+    return " ".join([*whose, *said, *_why_one(report, bars)])
+
+
+def _ranked(report: StartReport) -> list[str]:
+    """Say which of several cards it is."""
+    rank, ranks = report.memory.rank, report.memory.ranks
+    return [f"One card (rank {rank}, the tightest of {ranks})."] if ranks > 1 else []
+
+
+def _why_one(report: StartReport, bars: Sequence[Bar]) -> list[str]:
+    """Say why there is no bar of after, where one might be looked for."""
+    if len(bars) > 1 or report.origin == "predicted":
+        return []
+    if report.proposal is None:
+        return ["No change is proposed, so there is one bar."]
+    return [
+        "The proposal doesn't tell how the memory is split then, so there is one bar."
+    ]
 
 
 def _draw(bars: Sequence[Bar], width: float) -> Drawing:

@@ -1,7 +1,7 @@
 """The report as one HTML page, for someone who has never seen a Gaudi.
 
-What to do comes first, with settings to copy; then why, what it brings and costs, and what
-not to touch; then findings with the lines that they rest on, pictures, and the glossary.
+What to do comes first, with settings to copy, and what that costs; then why, what it brings,
+and what not to touch; then findings with the lines that they rest on, pictures, and the glossary.
 The page is made of the document alone, holds no script, loads nothing, and its policy forbids
 both.  The same document always gives the same page.
 """
@@ -24,7 +24,7 @@ from hpuwatch.advise.page.markup import Markup, element, joined
 from hpuwatch.advise.page.memorybar import memory_bars
 from hpuwatch.advise.page.outlook import what_it_brings, what_it_costs
 from hpuwatch.advise.page.parts import heading, pictured
-from hpuwatch.advise.page.picture import Picture
+from hpuwatch.advise.page.picture import NOT_DRAWN, Picture
 from hpuwatch.advise.page.style import STYLE
 from hpuwatch.advise.page.warmupcost import warmup_cost
 from hpuwatch.advise.render.words import name_of as file_of
@@ -36,14 +36,17 @@ _ORIGINS = {
 }
 _SECTIONS = {
     "do": "what to do first",
+    "costs": "what it costs",
     "why": "why",
     "brings": "what it will bring",
-    "costs": "what it costs",
     "keep": "what not to touch",
     "pictures": "pictures",
     "findings": "what was found",
     "standing": "how this server stands",
 }
+
+
+_OF_A_PROPOSAL = frozenset({"brings", "costs"})
 
 
 def render_page(report: Report) -> str:
@@ -151,16 +154,17 @@ def _server(report: StartReport, anchor: str, number: int | None) -> Markup:
     contents = [
         element("li", element("a", words, href=f"#{anchor}-{key}"))
         for key, words in _SECTIONS.items()
+        if report.proposal is not None or key not in _OF_A_PROPOSAL
     ]
     return element(
         "section",
         heading(2, title, anchor),
         _origin(report),
         what_to_do(report, prose, anchor),
+        what_it_costs(report, prose, anchor),
         element("nav", element("ul", *contents), aria_label=f"Contents of {title}"),
         why(report, prose, anchor),
         what_it_brings(report, prose, anchor),
-        what_it_costs(report, prose, anchor),
         what_not_to_touch(report, prose, anchor),
         _pictures(report, prose, anchor),
         findings(report, prose, anchor),
@@ -171,8 +175,17 @@ def _server(report: StartReport, anchor: str, number: int | None) -> Markup:
 
 
 def _pictures(report: StartReport, prose: Prose, anchor: str) -> Markup:
-    drawn = [pictured(each, prose, anchor) for each in pictures(report)]
-    return element("section", heading(3, "Pictures", f"{anchor}-pictures"), *drawn)
+    found = pictures(report)
+    drawn = [pictured(each, prose, anchor) for each in found]
+    lacking = " ".join(
+        f"{each.title}: {each.description.removeprefix(NOT_DRAWN)}"
+        for each in found
+        if each.draw is None
+    )
+    rest = element("p", f"{NOT_DRAWN}{lacking}", class_="soft") if lacking else ""
+    return element(
+        "section", heading(3, "Pictures", f"{anchor}-pictures"), *drawn, rest
+    )
 
 
 def _origin(report: StartReport) -> Markup:
@@ -188,7 +201,9 @@ def _origin(report: StartReport) -> Markup:
 
 
 def _words() -> Markup:
-    return element("section", heading(2, "Words", "words"), glossary())
+    summary = element("summary", "All words of the field that this page uses")
+    folded = element("details", summary, glossary())
+    return element("section", heading(2, "Words", "words"), folded)
 
 
 def _footer() -> Markup:

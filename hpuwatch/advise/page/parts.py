@@ -65,13 +65,11 @@ def setting_name(name: str) -> Markup:
 
 
 def pictured(picture: Picture, prose: Prose, anchor: str) -> Markup:
-    """Return a picture with its description and its table, or why there is none."""
+    """Return a picture with its caption and its table; nothing where none can be drawn."""
+    if picture.draw is None:
+        return Markup()
     name = f"{anchor}-{picture.name}"
     title = heading(4, picture.title)
-    if picture.draw is None:
-        return element(
-            "figure", title, element("p", picture.description, class_="soft")
-        )
     drawn = [
         element(
             "div",
@@ -85,8 +83,8 @@ def pictured(picture: Picture, prose: Prose, anchor: str) -> Markup:
         )
         for kind, width in (("wide", WIDE), ("narrow", NARROW))
     ]
-    said, new = prose.sentence(picture.description)
-    told = element("figcaption", said, explained(new))
+    said, new = prose.sentence(picture.caption)
+    told = element("figcaption", said, explained(new)) if picture.caption else ""
     return element("figure", title, *drawn, told, _in_figures(picture.table))
 
 
@@ -114,25 +112,22 @@ def _swatch(role: str) -> Markup:
     )
 
 
-def quoted(lines: Sequence[Evidence], source: str) -> Markup:
-    """Return log lines with their places; many are folded away behind the first few.
+def quoted(lines: Sequence[Evidence], source: str, *, folded: bool) -> Markup:
+    """Return log lines with their places, all folded away or those after the first few.
 
     ``source`` is the log of the report, which is named without its folder.
     """
-    if not lines:
-        return Markup()
     shown = [_quote(line, source) for line in lines]
-    first = element("ul", *shown[:_OPEN_QUOTES], class_="evidence")
-    more = shown[_OPEN_QUOTES:]
-    if not more:
-        return first
-    summary = element("summary", f"{len(more):,} more of these lines")
-    return joined(
-        [
-            first,
-            element("details", summary, element("ul", *more, class_="evidence")),
-        ]
-    )
+    seen = 0 if folded else _OPEN_QUOTES
+    first, rest = shown[:seen], shown[seen:]
+    parts = [element("ul", *first, class_="evidence")] if first else []
+    if rest:
+        words = "lines of the log" if folded else "more of these lines"
+        summary = element("summary", f"{len(rest):,} {words}")
+        parts.append(
+            element("details", summary, element("ul", *rest, class_="evidence"))
+        )
+    return joined(parts)
 
 
 def _quote(line: Evidence, source: str) -> Markup:

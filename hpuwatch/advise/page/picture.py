@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from hpuwatch.advise.page.drawing import Drawing
 
+NOT_DRAWN = "Not drawn: "
+"""Begins the description of a picture that there is not."""
 WIDE, NARROW = 720.0, 340.0
 """Pixels: for a screen or paper, and for a telephone."""
 
@@ -35,6 +37,8 @@ class Picture:
         name: a word for files and anchors.
         title: a few words.
         description: what can be seen, in sentences; the reason where there is no picture.
+        caption: what of that a page says below the picture, whose legend and table tell
+            the rest.
         draw: draws it for a width in pixels; None where figures lack.
         table: the same in figures.
     """
@@ -44,8 +48,9 @@ class Picture:
     description: str
     draw: Callable[[float], Drawing] | None = None
     table: Table | None = None
+    caption: str = ""
 
 
 def missing(name: str, title: str, sentence: str) -> Picture:
     """Return a picture that can't be drawn, and the sentence that says why."""
-    return Picture(name, title, sentence)
+    return Picture(name, title, f"{NOT_DRAWN}{sentence}")

@@ -11,6 +11,7 @@ from hpuwatch.units import format_bytes
 NAMES: Mapping[str, str] = MappingProxyType(
     {
         "kv_blocks": "KV blocks",
+        "idle_kv_blocks": "KV blocks that the idle reserve would hold",
         "kv_blocks_won": "KV blocks won",
         "kv_blocks_won_percent": "KV blocks won, as a share",
         "kv_tokens": "tokens that fit the KV cache",
@@ -35,13 +36,31 @@ NAMES: Mapping[str, str] = MappingProxyType(
 ORIGINS: Mapping[Origin, str] = MappingProxyType(
     {
         "measured": "measured in this log",
-        "learned": "learned from earlier starts",
-        "predicted": "predicted by the model",
+        "learned": "learned from this and earlier starts",
+        "predicted": "predicted by hpuwatch",
         "prior": "prior: from other servers",
     }
 )
 
+ARITHMETIC = "arithmetic"
+_ARITHMETIC = frozenset(
+    {"kv_blocks", "kv_blocks_won", "kv_blocks_won_percent", "kv_tokens"}
+    | {"idle_kv_blocks", "kv_tokens_won", "kv_cache_bytes", "reserve_bytes"}
+)
+"""What follows from the split that a log prints, give or take the rounding of print."""
+
 _UNITS = ("bytes", "seconds", "percent", "ratio", "tokens")
+
+
+def known_as(name: str, origin: Origin) -> str:
+    """Return how a figure that is expected is known, in words."""
+    word = known_word(name, origin)
+    return "arithmetic on this log" if word == ARITHMETIC else ORIGINS[origin]
+
+
+def known_word(name: str, origin: Origin) -> str:
+    """Return how a figure that is expected is known, in the word that explain knows."""
+    return ARITHMETIC if name in _ARITHMETIC and origin != "prior" else origin
 
 
 def name_of(name: str) -> str:
@@ -84,7 +103,11 @@ def interval(name: str, low: float, high: float) -> str:
     """Return between what a figure is expected."""
     if low == high:
         return "exactly that"
-    return f"{told(name, low)} to {told(name, high)}"
+    one, other = told(name, low), told(name, high)
+    amount, _, unit = one.partition(" ")
+    if unit and other.partition(" ")[2] == unit:
+        return f"{amount} to {other}"
+    return f"{one} to {other}"
 
 
 def duration(seconds: float) -> str:

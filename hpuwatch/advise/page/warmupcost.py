@@ -41,7 +41,7 @@ def warmup_cost(report: StartReport) -> Picture:
         return missing(
             _NAME,
             _TITLE,
-            f"Not drawn: {_why_no_cost(report)}",
+            _why_no_cost(report),
         )
     panels: list[tuple[str, list[Span], list[Band]]] = []
     if timed:
@@ -54,12 +54,14 @@ def warmup_cost(report: StartReport) -> Picture:
             if phase in shown
         }
         panels.append(("MiB a bucket's graph took", remembered, bands_of(sizes)))
+    said = " ".join(filter(None, (_said_of_times(timed), _said_of_memory(remembered))))
     return Picture(
         _NAME,
         _TITLE,
-        " ".join(filter(None, (_said_of_times(timed), _said_of_memory(remembered)))),
+        said,
         lambda width: _drawing(panels, width),
         _table(report, timed, remembered),
+        said,
     )
 
 

@@ -4,6 +4,10 @@
 ignores, misreads or dies of.  A step that either objects to is left out, and told.  A
 server that ran disproves refusals: what is refused of the very plan that was served is no
 reason against another one.
+
+How deep a decode bucket may be releases have changed their mind about again and again, so
+that alone is no reason either, unless the start itself died at its first one.  Nor is a
+time-out that ended nothing: with one API server it doesn't bound a start.
 """
 
 from __future__ import annotations
@@ -11,8 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hpuwatch.advise.baseline import Baseline, baseline_of
+from hpuwatch.advise.baseline import (
+    Baseline,
+    Lesson,
+    baseline_of,
+    captured_blocks,
+)
 from hpuwatch.advise.causes import code_of, root_fault
+from hpuwatch.advise.checks.gaps import is_mixed
+from hpuwatch.advise.checks.warmup_time import LONGEST_START_SECONDS
 from hpuwatch.advise.lint.configuration import BucketFile, Configuration, Setting
 from hpuwatch.advise.lint.kinds import lint
 from hpuwatch.advise.lint.remark import LintFinding
@@ -21,22 +32,28 @@ from hpuwatch.advise.plan.reserve import Step
 from hpuwatch.advise.plan.steps import MISSES, STARTS
 from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.buckets import find
-from hpuwatch.gaudi.dialects import dialect_of
-from hpuwatch.gaudi.planning import Change, applied
+from hpuwatch.gaudi.planning import (
+    READY_TIMEOUT,
+    UTILISATION,
+    Change,
+    applied,
+    default_utilisation,
+)
 from hpuwatch.gaudi.predict import Forecast, predict, rules_make, same
 from hpuwatch.gaudi.refusal import Remark, refusals
-from hpuwatch.gaudi.releases import NEWEST, release_of
+from hpuwatch.gaudi.releases import NEWEST
 from hpuwatch.gaudi.repair import repair
-from hpuwatch.gaudi.resolve import EXPONENTIAL, FILE_VARIABLE, STRATEGY
+from hpuwatch.gaudi.resolve import FILE_VARIABLE
+from hpuwatch.gaudi.variables import flag_number
 from hpuwatch.life.phases import Phase
 from hpuwatch.state.configured import (
-    acting_variables,
     printed_strategy,
     release_text,
 )
-from hpuwatch.state.model import Start, value_of
+from hpuwatch.state.model import DECODE, Start, value_of
 
-_OF_WARMUP = frozenset({"decode-above-cache", "graphs-above-reserve", "start-timeout"})
+DECODE_ABOVE = "decode-above-cache"
+_OF_WARMUP = frozenset({DECODE_ABOVE, "graphs-above-reserve", "start-timeout"})
 """Refusals that a start only disproves by getting through its warm-up."""
 _MENDED = frozenset({"kv-short", "kv-none", "warmup-oom", "warmup-timeout"})
 """Deaths that settings of memory, sizes and times can mend."""
@@ -50,10 +67,11 @@ _PREDICTED = frozenset({"sizes-refused", "no-buckets", "ready-timeout"})
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A step that was looked at and left out, and why."""
+    """A step that was looked at and left out, why, and what to do instead, if anything."""
 
     step: Step
     why: str
+    instead: str = ""
 
 
 @dataclass(slots=True)
@@ -65,7 +83,7 @@ class Desk:
         baseline: the running server, None where the log tells too little.
         now: what it comes to, by the same arithmetic.
         earlier: the starts before it, oldest first.
-        excused: refusals that the start itself disproves.
+        excused: refusals that are no reason against a plan of this server.
         steps: those that hold.
         then: what they come to together, None without a baseline.
         dropped: those that don't.
@@ -84,7 +102,8 @@ class Desk:
         """Add a step if the whole still holds; else say why not."""
         changes = [*self.changes(), *step.changes]
         file = step.bucket_file or self.bucket_file
-        then, why = self.then, self._doubt(step) or self._objection(changes, file)
+        then, why = self.then, self._doubt(step) or self._untimed(step.changes)
+        why = why or self._objection(changes, file)
         if why is not None:
             self.dropped.append(Dropped(step, why))
             return
@@ -112,6 +131,21 @@ class Desk:
             "tell which ones this would make"
         )
 
+    def _untimed(self, changes: Iterable[Change]) -> str | None:
+        """Say why the log's times are no ground for a time-out, None where they are."""
+        waits = [
+            flag_number(each.value or "")
+            for each in changes
+            if each.name == READY_TIMEOUT
+        ]
+        if not waits:
+            return None
+        if max(each or 0 for each in waits) > LONGEST_START_SECONDS:
+            return "the times of this log come to more than a week"
+        if self.start.contradictions or is_mixed(self.start):
+            return "lines of this log contradict each other, so nobody can tell whose times they are"
+        return None
+
     def _objection(
         self, changes: Sequence[Change], bucket_file: str | None
     ) -> str | None:
@@ -132,7 +166,12 @@ class Desk:
         """Return the refusals that count."""
         baseline = self.baseline
         found = refusals(forecast, baseline.basis) if baseline else ()
-        return [each for each in found if each.code not in self.excused]
+        return [each for each in found if not self._is_excused(each.code, forecast)]
+
+    def _is_excused(self, code: str, forecast: Forecast) -> bool:
+        """Tell whether a refusal is none, of buckets as far as they don't go deeper."""
+        deeper = self.now is not None and forecast.deepest > self.now.deepest
+        return code in self.excused and not (code == DECODE_ABOVE and deeper)
 
     def _predicted(
         self, step: Step, changes: Iterable[Change]
@@ -167,20 +206,30 @@ class Desk:
             "the range"
         )
 
+    def _as_excused(self, baseline: Baseline) -> Baseline:
+        """Return the baseline for a repair, which isn't to mend what is excused."""
+        printed = baseline.basis.printed
+        if printed is None or self.now is None or DECODE_ABOVE not in self.excused:
+            return baseline
+        deepest = max(printed.captured_blocks, self.now.deepest)
+        known = replace(printed, captured_blocks=deepest)
+        return replace(baseline, basis=replace(baseline.basis, printed=known))
+
     def mend(self) -> None:
         """Add what a failed start still lacks; without a remedy there is no plan."""
         baseline, then = self.baseline, self.then
         if baseline is None or then is None or not is_mendable(self.start):
             return
         left = self.left(then)
-        if not left:
+        if not left or self._lower_utilisation():
             return
-        found = _repair(then, baseline)
+        found = _repair(then, self._as_excused(baseline))
         step = None if found is None else _mending(self.start, found[0], left)
         if (
             found is None
             or step is None
             or self.left(found[1])
+            or self._untimed(step.changes) is not None
             or self._objection([*self.changes(), *step.changes], None) is not None
         ):
             self.dropped += [Dropped(each, left[0].text) for each in self.steps]
@@ -188,6 +237,29 @@ class Desk:
             return
         self.steps.append(step)
         self.then = found[1]
+
+    def _lower_utilisation(self) -> bool:
+        """Take back a share of the memory above the default, if that is all it takes."""
+        baseline, fault = self.baseline, root_fault(self.start)
+        if baseline is None or fault is None or code_of(fault) != "warmup-oom":
+            return False
+        usual = default_utilisation(baseline.plan.at)
+        if baseline.plan.utilisation <= usual:
+            return False
+        step = Step(
+            (Change(UTILISATION, f"{usual:g}"),),
+            code_of(fault),
+            "so that the server starts",
+            f"{UTILISATION} {baseline.plan.utilisation:g} is above the default, and leaves "
+            "warm-up too little beside the KV cache.",
+            STARTS,
+        )
+        then, why = self._predicted(step, [*self.changes(), *step.changes])
+        if then is None or why is not None:
+            return False
+        self.steps.append(step)
+        self.then = then
+        return True
 
 
 def is_mendable(start: Start) -> bool:
@@ -217,23 +289,35 @@ def _mending(
     return Step(
         changes,
         code_of(fault),
-        "the whole comes up, by what is known of it",
+        "so that the server starts",
         why,
         STARTS,
     )
 
 
-def desk_of(starts: Sequence[Start]) -> Desk:
+def desk_of(starts: Sequence[Start], lessons: Sequence[Lesson] = ()) -> Desk:
     """Return the running server, looked at once; all of it may be unknown."""
-    start = starts[-1]
+    start, fault = starts[-1], root_fault(starts[-1])
     try:
-        baseline = baseline_of(starts)
+        baseline = baseline_of(starts, lessons=lessons)
         now = predict(baseline.plan, baseline.basis) if baseline else None
         said = refusals(now, baseline.basis) if now and baseline else ()
     except ConfigError:
         baseline, now, said = None, None, ()
-    excused = frozenset(each.code for each in said if _disproves(start, each.code))
-    return Desk(start, baseline, now, tuple(starts[:-1]), excused, then=now)
+    excused = {each.code for each in said if _disproves(start, each.code)}
+    if not died_at_first_decode(start):
+        excused.add(DECODE_ABOVE)
+    if fault is None or code_of(fault) != "warmup-timeout":
+        excused.add("start-timeout")
+    return Desk(start, baseline, now, tuple(starts[:-1]), frozenset(excused), then=now)
+
+
+def died_at_first_decode(start: Start) -> bool:
+    """Tell whether warm-up ran out of memory before it had captured one decode graph."""
+    fault = root_fault(start)
+    if fault is None or code_of(fault) != "warmup-oom":
+        return False
+    return (fault.at or "").startswith(DECODE) and not captured_blocks(start)
 
 
 def _disproves(start: Start, code: str) -> bool:
@@ -284,26 +368,12 @@ def _configuration(
         settings.pop(change.name, None)
         if change.value is not None:
             settings[change.name] = Setting(change.name, change.value, "proposed")
-    release = release_text(start.server) or NEWEST
-    for name, value in _chosen(start, release).items():
-        settings.setdefault(name, Setting(name, value, "the log"))
     return Configuration(
-        release_text=release,
+        release_text=release_text(start.server) or NEWEST,
         settings=settings,
         bucket_file=None
         if bucket_file is None
         else BucketFile(settings[FILE_VARIABLE].value, bucket_file),
         num_blocks=value_of(start.kv.blocks) or None,
+        strategy=printed_strategy(start),
     )
-
-
-def _chosen(start: Start, release: str) -> dict[str, str]:
-    """Return the variable that makes the printed strategy, where none is printed itself."""
-    strategy = printed_strategy(start)
-    rule = dialect_of(release_of(release).dialect).strategy_rule
-    set_by_hand = {STRATEGY, EXPONENTIAL} & acting_variables(start.server).keys()
-    if strategy is None or set_by_hand or rule == "fixed":
-        return {}
-    if rule == "named":
-        return {STRATEGY: strategy}
-    return {EXPONENTIAL: "true" if strategy == "exp" else "false"}

@@ -1,6 +1,7 @@
 """What is expected of a proposal, each figure with its interval and how it is known.
 
-Blocks follow from the split of memory by arithmetic, so their interval is print rounding.
+Blocks follow from the split of memory by arithmetic, so their interval is print rounding:
+the more blocks an amount of four digits holds, the wider.
 Graphs, warm-up and the time to readiness follow the laws that this log and earlier starts
 taught (``gaudi.graphlaw``, ``gaudi.warmuptime``): the better those are known, the narrower.
 """
@@ -8,6 +9,7 @@ taught (``gaudi.graphlaw``, ``gaudi.warmuptime``): the better those are known, t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil, inf
 
 from hpuwatch.advise.plan.padding import padding_percent
 from hpuwatch.advise.plan.reserve import Proposal
@@ -45,39 +47,39 @@ def _of_blocks(
         if then is not None and then.num_blocks:
             yield "kv_blocks", then.blocks
         return
-    yield "kv_blocks", _rounded(blocks)
+    off = _off_blocks(proposal)
+    yield "kv_blocks", _rounded(blocks, off)
+    cache = proposal.expected.get("kv_cache_bytes")
+    if cache is not None and blocks:
+        off_bytes = cache / blocks * off
+        yield "kv_cache_bytes", _rounded(cache, off_bytes)
     won = proposal.expected.get("kv_blocks_won")
     if won is not None:
-        yield "kv_blocks_won", _rounded(won, least=None)
+        yield "kv_blocks_won", _rounded(won, off, least=-inf)
         size = _tokens_per_block(proposal, now, won)
         if size is not None:
-            tokens = _rounded(blocks)
-            yield (
-                "kv_tokens",
-                Estimate(
-                    tokens.value * size,
-                    tokens.low * size,
-                    tokens.high * size,
-                    "predicted",
-                ),
-            )
+            yield "kv_tokens", _rounded(blocks * size, off * size)
     reserve = proposal.expected.get("reserve_bytes")
     if reserve is not None:
-        off = rounding_bytes(Amount(round(reserve), format_bytes(reserve)))
-        yield (
-            "reserve_bytes",
-            Estimate(reserve, max(0.0, reserve - off), reserve + off, "predicted"),
-        )
+        yield "reserve_bytes", _rounded(reserve, _rounding(reserve))
 
 
-def _rounded(count: float, least: float | None = 0.0) -> Estimate:
-    low = count - _ROUNDING_BLOCKS
-    return Estimate(
-        count,
-        low if least is None else max(least, low),
-        count + _ROUNDING_BLOCKS,
-        "predicted",
-    )
+def _rounding(count: float) -> float:
+    return rounding_bytes(Amount(round(count), format_bytes(count)))
+
+
+def _off_blocks(proposal: Proposal) -> int:
+    """Return how many blocks print rounding may hide: of the reserve, and the last one."""
+    expected = proposal.expected
+    blocks, cache = expected.get("kv_blocks", 0), expected.get("kv_cache_bytes", 0)
+    if not blocks or not cache:
+        return _ROUNDING_BLOCKS
+    hidden = _rounding(expected.get("reserve_bytes", 0)) / (cache / blocks)
+    return _ROUNDING_BLOCKS + ceil(hidden)
+
+
+def _rounded(count: float, off: float, least: float = 0.0) -> Estimate:
+    return Estimate(count, max(least, count - off), count + off, "predicted")
 
 
 def _tokens_per_block(

@@ -14,23 +14,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from hpuwatch.advise.figures import ACTIVATION_SHARE
 from hpuwatch.advise.plan.left import Left
 from hpuwatch.advise.plan.padding import padding_percent
 from hpuwatch.advise.plan.reserve import Proposal, Step, of_changes
 from hpuwatch.advise.plan.steps import HOLDS_MORE, LIVES, STARTS
-from hpuwatch.advise.plan.traffic import ExpectedTraffic
+from hpuwatch.advise.plan.wish import (
+    CARDS,
+    Wish,
+    device_of,
+    graphs_short,
+    too_full,
+    too_short,
+    weights_of,
+    without,
+)
 from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.basis import Basis, Device
-from hpuwatch.gaudi.cards import GaudiCard
 from hpuwatch.gaudi.caution import cautions
 from hpuwatch.gaudi.estimate import Estimate, exactly
 from hpuwatch.gaudi.graphlaw import prior
 from hpuwatch.gaudi.handset import first_reserve
 from hpuwatch.gaudi.knobs import KNOBS
-from hpuwatch.gaudi.memory import free_after_load
 from hpuwatch.gaudi.model import DECODE, PROMPT
-from hpuwatch.gaudi.modelshape import ModelShape
 from hpuwatch.gaudi.planning import (
     READY_TIMEOUT,
     RESERVE,
@@ -47,32 +52,10 @@ from hpuwatch.gaudi.repair import repair
 from hpuwatch.gaudi.resolve import MAX_NUM_SEQS, Flags
 from hpuwatch.units import format_bytes
 
-CARDS = "--tensor-parallel-size"
-_WEIGHTS_MORE = 1.05
-"""Printed weights were up to so many times the estimate (see docs/memory.md)."""
 _GROUPS = (1, 2, 4, 8)
 """Numbers of cards that a model is divided among, in one machine."""
-_TAKEN_UP = frozenset({"seqs-times-length", "graphs-uncertain", "timeout-uncertain"})
+_TAKEN_UP = frozenset({"seqs-times-length", "timeout-uncertain"})
 """Cautions that the plan's own figures and words tell already."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a server is to be.
-
-    Attributes:
-        model: its shape.
-        card: the kind of card.
-        tensor_parallel: cards that the model is divided among.
-        release: as a user names it.
-        traffic: what it is to bear; None where nobody said.
-    """
-
-    model: ModelShape
-    card: GaudiCard
-    tensor_parallel: int
-    release: str
-    traffic: ExpectedTraffic | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +81,6 @@ class FirstPlan:
     left: tuple[Left, ...] = ()
 
 
-def weights_of(model: ModelShape, tensor_parallel: int) -> Estimate:
-    """Return the bytes of the weights on one card, by estimate."""
-    found = model.weight_bytes(tensor_parallel)
-    return Estimate(found, found, found * _WEIGHTS_MORE, "prior")
-
-
-def device_of(model: ModelShape, card: GaudiCard, tensor_parallel: int) -> Device:
-    """Return what a card has beside the weights, by estimate."""
-    weights = weights_of(model, tensor_parallel)
-    free = free_after_load(card.total_bytes, round(weights.value))
-    allowance = round(ACTIVATION_SHARE * max(0, free))
-    # A profile run may take as much as the allowance.
-    low = card.total_bytes - weights.high - allowance
-    return Device(Estimate(free, low, free, "prior"), allowance, model)
-
-
 def first_plan(wish: Wish) -> FirstPlan:
     """Return a first configuration.
 
@@ -131,22 +98,25 @@ def first_plan(wish: Wish) -> FirstPlan:
     if reserve is not None:
         steps.append(_reserve(wish, reserve))
         forecast = predict(applied(_bare(wish), _changes(steps)), basis)
-    left = refusals(forecast, basis)
+    left = (*too_full(wish), *refusals(forecast, basis))
     if left:
         found = (
             None
             if any(each.code in UNMENDED for each in left)
             else _mend(forecast, basis)
         )
-        if found is None:
+        if found is None or too_short(wish, found[1]):
             return _refused(wish, forecast, basis, left[0])
-        steps.append(Step(found[0], "", "the whole comes up", left[0].text, STARTS))
+        step = Step(found[0], "", "so that the server starts", left[0].text, STARTS)
+        steps = [*without(steps, found[0]), step]
         forecast = found[1]
+    if (short := graphs_short(forecast)) is not None:
+        return _refused(wish, forecast, basis, short)
     patience = _patience(forecast)
     if patience is not None:
         steps.append(patience)
         forecast = predict(applied(forecast.plan, patience.changes), basis)
-    return _told(wish, forecast, basis, steps, reserve)
+    return _told(wish, forecast, basis, steps)
 
 
 def _bare(wish: Wish) -> Plan:
@@ -272,9 +242,9 @@ def _told(
     forecast: Forecast,
     basis: Basis,
     steps: list[Step],
-    reserve: Estimate | None,
 ) -> FirstPlan:
-    figures = dict(_figures(wish, forecast, reserve))
+    device = basis.device or device_of(wish.model, wish.card, wish.tensor_parallel)
+    figures = dict(_figures(wish, forecast, device))
     proposal = Proposal(
         env={},
         why="",
@@ -286,7 +256,6 @@ def _told(
         checked=True,
         cautions=tuple(_cautions(wish, forecast, basis, figures)),
     )
-    device = basis.device or device_of(wish.model, wish.card, wish.tensor_parallel)
     weights = weights_of(wish.model, wish.tensor_parallel)
     left = tuple(_left(forecast))
     proposal = of_changes(_changes(steps), proposal)
@@ -294,7 +263,7 @@ def _told(
 
 
 def _figures(
-    wish: Wish, forecast: Forecast, reserve: Estimate | None
+    wish: Wish, forecast: Forecast, device: Device
 ) -> Iterator[tuple[str, Estimate]]:
     size = forecast.plan.flags.block_size
     yield "kv_blocks", forecast.blocks
@@ -304,11 +273,12 @@ def _figures(
         ends = forecast.blocks.value, forecast.blocks.low, forecast.blocks.high
         value, low, high = (each // own for each in ends)
         yield "sequences_at_once", Estimate(value, low, high, forecast.blocks.origin)
-    if reserve is not None and forecast.split is not None:
+    if RESERVE in forecast.plan.env and forecast.split is not None:
         usable = forecast.split.usable_bytes
-        ratio = forecast.plan.reserve_ratio
-        low, high = min(ratio, reserve.low), max(ratio, reserve.high)
-        yield "reserve_bytes", _times(Estimate(ratio, low, high, "prior"), usable)
+        # It is set: only what it is a share of is uncertain.
+        held, free = forecast.plan.reserve_ratio * usable, device.free
+        least = held * max(0.0, free.low) / free.value if free.value else 0.0
+        yield "reserve_bytes", Estimate(held, least, held, "prior")
     if forecast.graph_bytes is not None and forecast.warms:
         yield "graph_bytes", forecast.graph_bytes
     if forecast.warmup is not None:

@@ -16,11 +16,12 @@ from hpuwatch.advise.document import (
     WarmupPart,
 )
 from hpuwatch.advise.lint.words import MODEL
-from hpuwatch.advise.plan.first import FirstPlan, Wish
+from hpuwatch.advise.plan.first import FirstPlan
 from hpuwatch.advise.plan.parts import left_parts, proposal_part
+from hpuwatch.advise.plan.wish import Wish
 from hpuwatch.gaudi.memory import tokens_of
 from hpuwatch.gaudi.releases import release_of
-from hpuwatch.units import format_bytes
+from hpuwatch.units import format_bytes, in_a_row
 
 NOT_STARTED = "not started yet"
 
@@ -69,8 +70,7 @@ def _headline(wish: Wish, plan: FirstPlan) -> Headline:
     count = wish.tensor_parallel
     cards = f"{count} x {wish.card.name}" if count > 1 else wish.card.name
     if plan.proposal is not None:
-        *most, last = [str(change) for change in plan.proposal.changes]
-        typed = f"{', '.join(most)} and {last}" if most else last
+        typed = in_a_row([str(change) for change in plan.proposal.changes])
         return Headline(
             do=f"Start with {typed}, then give hpuwatch the log of that start.",
             why=f"This is a first configuration of {wish.model.name} on {cards}. Nothing of "
@@ -83,7 +83,9 @@ def _headline(wish: Wish, plan: FirstPlan) -> Headline:
             do="Take more cards, or FP8 weights, or another model.", why=why
         )
     return Headline(
-        do=f"Take {plan.cards_needed} cards: --tp {plan.cards_needed}.", why=why
+        do=f"Take {plan.cards_needed} cards: vLLM's --tensor-parallel-size "
+        f"{plan.cards_needed}, here --tp {plan.cards_needed}.",
+        why=why,
     )
 
 

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hpuwatch.advise.causes import code_of, root_fault
+from hpuwatch.advise.checks.memory_ledger import is_mismatched, memory_was_free
 from hpuwatch.advise.figures import (
     ACTIVATION_SHARE,
     Reserve,
@@ -152,6 +153,8 @@ def propose(start: Start) -> Proposal | None:
     reserve = reserve_of(start)
     if reserve is None or reserve.idle_bytes is None or incomplete_phases(start):
         return None
+    if is_mismatched(start):
+        return None
     if is_short(reserve):
         return _raise_to_used(start, reserve)
     if is_worth_a_look(start, reserve) and kv_is_short(start) is not False:
@@ -193,6 +196,8 @@ def _after_fault(start: Start, code: str) -> Proposal | None:
         return _room_for_kv(start, code)
     reserve = reserve_of(start)
     if reserve is None or code not in ("warmup-oom", "serving-oom"):
+        return None
+    if code == "serving-oom" and memory_was_free(start, reserve):
         return None
     fault = root_fault(start)
     wanted = fault.wanted.bytes if fault and fault.wanted else 0
@@ -302,7 +307,9 @@ def _changed(
     answers, why = cause
     ratio = max(ratio_holding(wanted_bytes, reserve.usable_bytes), _SMALLEST_RATIO)
     new_reserve = ratio * reserve.usable_bytes
-    won = blocks_won(reserve.reserve_bytes - new_reserve, reserve.block_bytes)
+    # The share times what it is of: the reserve itself was rounded as it was printed.
+    freed = (reserve.ratio - ratio) * reserve.usable_bytes
+    won = blocks_won(freed, reserve.block_bytes)
     if won == 0 or ratio > LARGEST_RATIO or not _fits_one_request(start, won):
         return None
     margin, kept = _margin(reserve, new_reserve)
@@ -350,7 +357,7 @@ def _margin(
     if reserve.used_bytes is None:
         only = (
             f"The reserve keeps {format_bytes(new_reserve)} for graphs; {outside} stay "
-            "outside of vLLM's budget."
+            "free that --gpu-memory-utilization leaves."
         )
         return {**margin, "why": only}, (only,)
     spare = max(0, round(new_reserve - reserve.used_bytes))
@@ -358,21 +365,20 @@ def _margin(
     margin["kept_idle_bytes"] = spare
     there = spare + reserve.outside_bytes
     activations = (
-        f"For activations there are {format_bytes(spare)} + {outside} outside of vLLM's "
-        f"budget = {format_bytes(there)}"
+        f"{about(there)} stay free for the work of real requests: {about(spare)} of the "
+        f"reserve, and {about(reserve.outside_bytes)} that --gpu-memory-utilization leaves."
     )
     if allowance:
         margin["activation_allowance_bytes"] = allowance
-        share, verb = ("of which", "are") if there >= allowance else ("but", "would be")
         activations += (
-            f", {share} {format_bytes(allowance)} {verb} an allowance "
-            f"({100 * ACTIVATION_SHARE:.0f} % of the free memory): nobody measured the need"
+            f" At least {about(allowance)} should ({100 * ACTIVATION_SHARE:.0f} % of "
+            "the free memory); nobody has measured what they need."
         )
     graphs = (
         f"The reserve keeps {format_bytes(reserve.used_bytes + spare)}: "
         f"{format_bytes(reserve.used_bytes)} for graphs + {format_bytes(spare)} spare."
     )
-    kept = (graphs, f"{activations}.")
+    kept = (graphs, activations)
     return {**margin, "why": " ".join(kept)}, kept
 
 

@@ -152,9 +152,11 @@ def in_words(start: Start) -> str | None:
     if short.cache_bytes > 0:
         if not short.wanted_bytes or not short.wanted_len:
             return None
+        told = start.kv.available  # by the line that ended it, rather than by the split
+        there = told.value.bytes if told is not None else short.cache_bytes
         said = (
             f"one request of {short.wanted_len:,} tokens (--max-model-len) needs "
             f"{format_bytes(short.wanted_bytes)} of KV cache, "
-            f"{format_bytes(short.cache_bytes)} are there"
+            f"{format_bytes(there)} are there"
         )
     return f"{said}: {short.reserve_in_words()}" if short.is_of_the_reserve else said

@@ -17,6 +17,7 @@ from hpuwatch.advise.bucketing import Ranges, ranges_of
 from hpuwatch.advise.causes import code_of, root_fault
 from hpuwatch.advise.checks.buckets_made import as_file
 from hpuwatch.advise.checks.memory_peak import ran_out
+from hpuwatch.advise.checks.memory_phases import is_thin, roomy_share
 from hpuwatch.advise.checks.warmup_time import ready_after as seen_ready_after
 from hpuwatch.advise.figures import about, reserve_of
 from hpuwatch.advise.finding import Case
@@ -33,8 +34,10 @@ from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.gaudi.planning import (
     READY_TIMEOUT,
     RESERVE,
+    UTILISATION,
     Change,
     Plan,
+    default_utilisation,
     patient_seconds,
 )
 from hpuwatch.gaudi.predict import Forecast
@@ -52,6 +55,7 @@ MISSES = "bucket-miss"
 """The finding that wider ranges answer."""
 
 PROMPT_RATIO = "VLLM_GRAPH_PROMPT_RATIO"
+SKIP = "VLLM_SKIP_WARMUP"
 _BUCKET_FILE = "/etc/vllm/buckets.txt"
 _MOST_SHAPES = 64
 """More shapes than that are a storm."""
@@ -133,6 +137,51 @@ def prompt_ratio(start: Start, plan: Plan) -> Step | None:
         f"Prompts got {share:g} % of their graphs, and decodes took "
         f"{about(decode.value.bytes)} of the {about(reserve.reserve_bytes)} reserve: the "
         f"share of prompts goes from {now:g} to {ratio:g}.",
+        ANSWERS_AT_ONCE,
+    )
+
+
+def lower_utilisation(start: Start, plan: Plan) -> Step | None:
+    """Leave more outside of vLLM's budget where that was too little, or all but taken.
+
+    A KV cache that the card could not hold tells no number: the release's default is tried.
+    """
+    fault, usual = root_fault(start), default_utilisation(plan.at)
+    if fault is not None:
+        if code_of(fault) != "sizing-oom" or plan.utilisation <= usual:
+            return None
+        return Step(
+            (Change(UTILISATION, f"{usual:g}"),),
+            "sizing-oom",
+            "so that the server starts",
+            f"The card could not hold what {plan.utilisation:g} of its free memory comes to; "
+            f"{usual:g} is the release's default.",
+            STARTS,
+        )
+    share = roomy_share(start) if is_thin(start) else None
+    if share is None:
+        return None
+    return Step(
+        (Change(UTILISATION, f"{share:g}"),),
+        "memory-thin",
+        "the first large requests have room",
+        "Warm-up has all but filled the card, and what real requests take comes on top.",
+        LIVES,
+    )
+
+
+def unskip(start: Start) -> Step | None:
+    """Let a server that serves warm up again where it skipped that."""
+    if start.warmup.skipped is None or root_fault(start) is not None:
+        return None
+    missed = sum(miss.count for miss in start.misses)
+    waited = f", {counted(missed, 'time')} in this log" if missed else ""
+    return Step(
+        (Change(SKIP, None),),
+        "warmup-skipped",
+        "no compilation while users wait",
+        f"Warm-up was skipped, so each new shape compiles while a user waits{waited}; with "
+        "it the start takes longer, once.",
         ANSWERS_AT_ONCE,
     )
 
@@ -273,36 +322,33 @@ def lower_decode_top(start: Start, forecast: Forecast) -> Step | None:
 
 
 def patience(start: Start, forecast: Forecast) -> Step | None:
-    """Let the front end wait longer, where a start may outlast its time-out or has.
+    """Let the front end wait longer, where it ended a start that outlasted its time-out.
 
-    May: the upper end of what loading and warm-up take lies beyond it.  A start that came
-    through in time says nothing against that: its weights may come from the disk next time.
+    Only then: with one API server the time-out was seen not to bound a start at all.
     """
     plan, ready = forecast.plan, ready_after(forecast)
-    waits = plan.ready_seconds
+    waits, fault = plan.ready_seconds, root_fault(start)
+    if fault is None or code_of(fault) != "warmup-timeout":
+        return None
     if waits is None or not KNOBS[READY_TIMEOUT].acts(plan.at):
         return None
-    fault = root_fault(start)
-    met = fault is not None and code_of(fault) == "warmup-timeout"
     known = ready.value > 0 and ready.origin != "prior"
-    if not met and not (known and ready.high > waits):
-        return None
-    wanted = max(patient_seconds(ready.high / 2), patient_seconds(waits) if met else 0)
+    wanted = max(patient_seconds(ready.high / 2), patient_seconds(waits))
     seen = seen_ready_after(start)
     if seen is not None:  # twice what this start took or would have taken
         wanted = max(wanted, patient_seconds(seen.value))
     if wanted <= waits:
         return None
-    took = f"Loading and warm-up take {ready.low:,.0f} to {ready.high:,.0f} s"
-    said = (
-        f"{took} ({ready.origin}), and the front end waits {waits:,} s for the engine."
-    )
-    if met and not known:
-        said = f"The front end gave up after {waits:,} s, and the engine was still warming."
+    said = f"The front end gave up after {waits:,} s, and the engine was still warming."
+    if known:
+        said = (
+            f"Loading and warm-up take {ready.low:,.0f} to {ready.high:,.0f} s "
+            f"({ready.origin}), and the front end waits {waits:,} s for the engine."
+        )
     return Step(
         (Change(READY_TIMEOUT, str(wanted)),),
-        "warmup-timeout" if met else "",
+        "warmup-timeout",
         "the front end doesn't end a server that is still warming",
         said,
-        STARTS if met else LIVES,
+        STARTS,
     )

@@ -13,7 +13,7 @@ from hpuwatch.errors import UsageError
 
 EXAMPLE = '"1k in, 2k out, 64 at once"'
 
-_PART = re.compile(r"([\d.]+)\s*([km]?)\s*(?:tokens?\s+)?([a-z][a-z ]*)")
+_PART = re.compile(r"([\d.]{1,18})\s*([km]?)\s*(?:tokens?\s+)?([a-z][a-z ]*)")
 _TIMES = {"": 1, "k": 1024, "m": 1024**2}
 _NAMES = {
     "prompt_tokens": ("in", "input", "prompt", "prompts"),

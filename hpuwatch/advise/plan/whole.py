@@ -17,30 +17,40 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from types import MappingProxyType
 
+from hpuwatch.advise.baseline import Lesson
 from hpuwatch.advise.causes import root_fault
-from hpuwatch.advise.figures import tokens_per_block
-from hpuwatch.advise.plan.desk import Desk, Dropped, desk_of
+from hpuwatch.advise.figures import has_traffic, tokens_per_block
+from hpuwatch.advise.plan.desk import DECODE_ABOVE, Desk, Dropped, desk_of
 from hpuwatch.advise.plan.figures import figures_of
 from hpuwatch.advise.plan.reserve import Proposal, Step, of_changes, propose
 from hpuwatch.advise.plan.steps import (
+    HOLDS_MORE,
     MISSES,
     listed_shapes,
     lower_decode_top,
+    lower_utilisation,
     memory_step,
     patience,
     prompt_ratio,
+    unskip,
     wider_buckets,
 )
 from hpuwatch.advise.plan.widening import all_widened
 from hpuwatch.gaudi.caution import cautions
+from hpuwatch.gaudi.planning import RESERVE, UTILISATION
 from hpuwatch.gaudi.predict import Forecast
+from hpuwatch.gaudi.refusal import refusals
+from hpuwatch.state.configured import release_text
 from hpuwatch.state.model import Start
+from hpuwatch.units import counted
 
 _TOLD_ANYWAY = frozenset(
     {"assumed", "rules-differ", "set-in-vain", "seqs-times-length"}
 )
 """Cautions that findings tell, or that hold of the server whatever is proposed."""
 _NOTHING: Mapping[str, float] = MappingProxyType({})
+_ROUNDING = 0.001
+"""Two ways to count blocks may differ by that share: the sizes were printed rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,9 @@ class Planned:
 
 
 def planned(
-    starts: Sequence[Start], widenings: Mapping[str, float] = _NOTHING
+    starts: Sequence[Start],
+    widenings: Mapping[str, float] = _NOTHING,
+    lessons: Sequence[Lesson] = (),
 ) -> Planned:
     """Return the one plan for the newest start, which earlier ones teach.
 
@@ -69,11 +81,41 @@ def planned(
         starts: oldest first, at least one.
         widenings: by how much intervals grow, by the figure's name: what earlier
             predictions were worth.
+        lessons: of earlier starts whose logs aren't at hand.
     """
-    desk = desk_of(starts)
+    desk = _shallower(desk_of(starts, lessons)) or _laid(desk_of(starts, lessons))
+    found = _proposal(desk)
+    if found is not None:
+        found = replace(found, figures=all_widened(found.figures, widenings))
+    return Planned(found, desk.now, desk.then, tuple(desk.dropped))
+
+
+def _shallower(desk: Desk) -> Desk | None:
+    """Return the plan against a death at the first decode bucket, None where it's another.
+
+    A bucket above the cache wants to be cut, and KV cache given away for it would be lost.
+    """
+    now = desk.now
+    if now is None or all(each.code != DECODE_ABOVE for each in desk.left(now)):
+        return None
+    cut = lower_decode_top(desk.start, now)
+    if cut is not None:
+        desk.lay(cut)
+    desk.mend()
+    return desk if desk.steps else None
+
+
+def _laid(desk: Desk) -> Desk:
+    """Return the desk with all steps that the log gives reasons for."""
     for step in _first_steps(desk):
-        desk.lay(step)
-    listed = listed_shapes(desk.start, desk.baseline) if desk.baseline else None
+        left_out = _unproven(desk, step)
+        if left_out is None:
+            desk.lay(step)
+        else:
+            desk.dropped.append(left_out)
+    listed = None
+    if desk.baseline is not None and desk.start.warmup.skipped is None:
+        listed = listed_shapes(desk.start, desk.baseline)
     if listed is not None and all(step.answers != MISSES for step in desk.steps):
         desk.lay(listed)
     for make in (lower_decode_top, patience):
@@ -81,20 +123,49 @@ def planned(
         if step_after is not None:
             desk.lay(step_after)
     desk.mend()
-    found = _proposal(desk)
-    if found is not None:
-        found = replace(found, figures=all_widened(found.figures, widenings))
-    return Planned(found, desk.now, desk.then, tuple(desk.dropped))
+    return desk
 
 
 def _first_steps(desk: Desk) -> Iterator[Step]:
     """Yield what the log asks for, the most gain first: where two quarrel it stays."""
-    steps = [memory_step(desk.start, desk.earlier)]
+    steps = [memory_step(desk.start, desk.earlier), unskip(desk.start)]
+    if desk.baseline is not None:
+        steps.append(lower_utilisation(desk.start, desk.baseline.plan))
     if desk.baseline is not None and root_fault(desk.start) is None:
         plan = desk.baseline.plan
-        steps += [prompt_ratio(desk.start, plan), wider_buckets(desk.start, plan)]
+        steps.append(prompt_ratio(desk.start, plan))
+        if (
+            desk.start.warmup.skipped is None
+        ):  # else each shape was missed, ranges or not
+            steps.append(wider_buckets(desk.start, plan))
     found = [each for each in steps if each is not None]
     yield from sorted(found, key=attrgetter("rank"))
+
+
+def _unproven(desk: Desk, step: Step) -> Dropped | None:
+    """Leave out a further step down while the last one has borne no load.
+
+    A reserve never loses more than half of what lies idle at once; a second half would rest
+    on nothing that is new.
+    """
+    start, baseline = desk.start, desk.baseline
+    if step.rank != HOLDS_MORE or baseline is None or has_traffic(start):
+        return None
+    now, release = baseline.plan.reserve_ratio, release_text(start.server)
+    larger = [
+        each.reserve_ratio
+        for each in baseline.before
+        if each.warmed and each.release == release and (each.reserve_ratio or 0) > now
+    ]
+    if not larger:
+        return None
+    why = (
+        f"the reserve was lowered already ({larger[-1]:g} before), and this log shows no "
+        "load: nothing new is known of what requests need."
+    )
+    return Dropped(
+        step, why, f"Run normal traffic with {RESERVE}={now:g} before a further step."
+    )
 
 
 def _proposal(desk: Desk) -> Proposal | None:
@@ -104,6 +175,8 @@ def _proposal(desk: Desk) -> Proposal | None:
     memory = propose(desk.start)
     if memory is None or all(each.changes != memory.changes for each in steps):
         memory = Proposal({}, " ".join(each.why for each in steps), steps[0].answers)
+    if any(change.name == UTILISATION for change in desk.changes()):
+        memory = replace(memory, kept=(), margin={})  # they are of the old share
     found = replace(
         of_changes(desk.changes(), memory),
         answers=next((each.answers for each in steps if each.answers), ""),
@@ -122,7 +195,7 @@ def _expected(desk: Desk, memory: Proposal) -> Mapping[str, float]:
     told = memory.expected.get("kv_blocks")
     if then is None or now is None or not then.num_blocks:
         return memory.expected
-    if told is not None and abs(told - then.num_blocks) <= 1:
+    if told is not None and abs(told - then.num_blocks) <= 1 + _ROUNDING * told:
         return memory.expected
     won = then.num_blocks - now.num_blocks
     if told is None and won == 0:
@@ -143,11 +216,26 @@ def _expected(desk: Desk, memory: Proposal) -> Mapping[str, float]:
 
 
 def _cautions(desk: Desk) -> Iterator[str]:
-    """Say what is uncertain of the plan and was not of the running server."""
+    """Say what users lose, and what is uncertain of the plan and was not of the server."""
     if desk.baseline is None or desk.then is None or desk.now is None:
         return
+    most, now = desk.then.plan.flags, desk.now.plan.flags
+    if most.max_num_seqs < now.max_num_seqs:
+        yield (
+            f"At most {counted(most.max_num_seqs, 'request')} run at once, not "
+            f"{now.max_num_seqs:,}; the others wait."
+        )
+    if most.max_model_len < now.max_model_len:
+        yield (
+            f"A request may have at most {most.max_model_len:,} tokens, not "
+            f"{now.max_model_len:,}; longer ones are refused."
+        )
     basis = desk.baseline.basis
     before = {each.code for each in cautions(desk.now, basis)}
     for each in cautions(desk.then, basis):
         if each.code not in _TOLD_ANYWAY | before:
+            yield each.text
+    refused = {each.code for each in refusals(desk.now, basis)}
+    for each in refusals(desk.then, basis):
+        if each.code not in refused:  # one that is excused
             yield each.text

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from hpuwatch.gaudi.estimate import Estimate
+
+_WITH: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("kv_blocks_won", "kv_tokens", "kv_cache_bytes"), "kv_blocks")
+)
+"""Figures that follow from another one, and are scored with it."""
 
 
 def widened(estimate: Estimate, factor: float) -> Estimate:
@@ -37,5 +43,6 @@ def all_widened(
 ) -> dict[str, Estimate]:
     """Return the figures, each widened by the factor of its name where there is one."""
     return {
-        name: widened(each, factors.get(name, 1.0)) for name, each in figures.items()
+        name: widened(each, factors.get(_WITH.get(name, name), 1.0))
+        for name, each in figures.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpuwatch.advise.document import FindingPart, LeverPart
-from hpuwatch.advise.page.quantities import ORIGINS, interval, name_of, told
+from hpuwatch.advise.page.quantities import interval, known_as, name_of, told
 
 NOT_ESTABLISHED = "What this log could not tell"
 
@@ -16,12 +16,18 @@ def notes(finding: FindingPart) -> Iterator[str]:
         between = interval(name, figure.low, figure.high)
         yield (
             f"{name_of(name)}: {told(name, figure.value)} ({between}), "
-            f"{ORIGINS[figure.origin]}"
+            f"{known_as(name, figure.origin)}"
         )
-    if finding.helps:
-        yield f"can help: {_moves(finding.helps)}"
+    helps = further_helps(finding)
+    if helps:
+        yield f"can help: {_moves(helps)}"
     for each in finding.cannot_help:
         yield f"can't help: {each.change} {each.knob}. {each.why}"
+
+
+def further_helps(finding: FindingPart) -> list[LeverPart]:
+    """Return the knobs that can help beyond those that its cure names already."""
+    return [each for each in finding.helps if each.knob not in finding.cure]
 
 
 def _moves(levers: Sequence[LeverPart]) -> str:

@@ -2,8 +2,9 @@
 
 Each form holds what the log says is set now and the changes upon it; what a log doesn't
 print (an image, a quantisation, a port) nobody can know here, and a comment says so.  Every
-one begins with comments: what to do, for which server, and what is expected.  A value that
-is masked as a secret is named without its value, so that it comes from elsewhere.
+one begins with comments: what to do, and for which server.  A value that is masked as a
+secret is named without its value, so that it comes from elsewhere.  Where nothing is to be
+changed, the command is that of the log, and a comment says so.
 
 * ``env``: a systemd ``EnvironmentFile``, the changes alone; a shell reads it too.
 * ``docker``: ``docker run``; ``compose``: the same as a service.
@@ -16,31 +17,34 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import yaml
 
 from hpuwatch.advise.document import ProposalPart, Report, StartReport
 from hpuwatch.advise.envheader import EnvHeader
-from hpuwatch.advise.lint.words import MODEL
+from hpuwatch.advise.render.command import (
+    Command,
+    command_of,
+    is_whole,
+    model_of,
+    set_now,
+    set_then,
+)
+from hpuwatch.advise.render.escaping import printable
 from hpuwatch.advise.render.words import (
+    BUCKET_FILE,
     PREDICTED,
     SIMULATED,
-    expected_rows,
     name_of,
-    proposal_lines,
 )
-from hpuwatch.gaudi.resolve import FILE_VARIABLE
 from hpuwatch.parse.mask import STARS
 
 _PLAIN = re.compile(r"[\w@%+=:,./-]*")
-_SWITCHES = frozenset({"true", "false"})
+_KEY = re.compile(r"[A-Za-z][\w-]{2,}")
 _INCOMPLETE = (
     "what the log doesn't print is missing here: add your own further options to it"
 )
-_PORT = 8000
 _PROBE_SECONDS = 10
 _PATIENCE = 2
 """A start-up probe waits so many times the longest start that is expected."""
@@ -48,8 +52,8 @@ _NAME = "hpuwatch-buckets"
 
 
 def one_line(text: str) -> str:
-    """Return the text without line ends, for comments."""
-    return " ".join(text.split())
+    """Return the text without line ends and control characters, for comments."""
+    return " ".join(printable(" ".join(text.split())).split())
 
 
 def quoted_for_env(value: str) -> str:
@@ -66,14 +70,15 @@ def render_env(report: Report) -> str:
     """Return the proposals as ``KEY=VALUE`` lines with comments, or comments only."""
     lines: list[str] = []
     for each in report.reports:
-        lines += _comments(each)
         proposal = each.proposal
+        lines += _comments(each)
         if proposal is None:
             continue
-        lines += [f"# {one_line(line)}" for line in proposal_lines(proposal)]
+        lines += [one_line(line) for line in _header(each, proposal).lines()]
         if proposal.bucket_file is not None:
             named = proposal.bucket_file
-            lines.append(f"# once it is there: {named.variable}={named.path}")
+            once = f"once it is there: {named.variable}={named.path}"
+            lines += [f"# {BUCKET_FILE}", f"# {one_line(once)}"]
         if proposal.unset:
             lines.append(f"# unset: {one_line(' '.join(proposal.unset))}")
         if proposal.flags:
@@ -106,25 +111,40 @@ def render_diff(report: Report) -> str:
 
 def _each(report: Report, write: Callable[[StartReport], str], between: str) -> str:
     return between.join(
-        "".join(f"{line}\n" for line in _comments(each)) + write(each)
+        "".join(f"{line}\n" for line in (*_comments(each), *_for_whom(each)))
+        + write(each)
         for each in report.reports
     )
 
 
-def _comments(each: StartReport) -> list[str]:
-    """Say what to do and why, for which server, and what is expected."""
-    lines = [f"# {name_of(each.source.file)}: {one_line(each.headline.why)}"]
+def _comments(each: StartReport) -> Iterator[str]:
+    """Say what to do, and that no card measured it where none did."""
+    yield f"# {one_line(f'{name_of(each.source.file)}: {each.headline.do}')}"
     if each.origin == "simulated":
-        lines.append(f"# {SIMULATED}")
+        yield f"# {SIMULATED}"
     if each.origin == "predicted":
-        lines.append(f"# {PREDICTED}")
-    if each.proposal is None:
-        return [*lines, f"# {one_line(each.headline.do)}"]
-    lines.append(f"# {one_line(each.headline.do)}")
-    lines += [one_line(line) for line in _header(each, each.proposal).lines()]
-    for name, amount, between in expected_rows(each.proposal):
-        lines.append(f"# expected {name}: {amount} ({between})")
-    return lines
+        yield f"# {PREDICTED}"
+
+
+def _for_whom(each: StartReport) -> Iterator[str]:
+    """Say for which server it is, in a line, and what to do with what follows."""
+    if each.proposal is not None:
+        known = _header(each, each.proposal).known()
+        told = ", ".join(f"{name} {value}" for name, value in known.items())
+        yield f"# for {one_line(told)}"
+    elif is_whole(each):
+        yield "# nothing is changed below: it is what the log says is set"
+    else:
+        yield "# there is nothing to start here"
+    if is_whole(each):
+        yield f"# {_INCOMPLETE}"
+        masked = [
+            name
+            for name, value in set_then(each).items()
+            if name.startswith("-") and STARS in value
+        ]
+        if masked:
+            yield f"# masked as secrets, so give them yourself: {one_line(', '.join(masked))}"
 
 
 def _header(each: StartReport, proposal: ProposalPart) -> EnvHeader:
@@ -132,98 +152,19 @@ def _header(each: StartReport, proposal: ProposalPart) -> EnvHeader:
     return EnvHeader(
         release=server.release,
         card=server.card,
-        model=_model(each),
+        model=model_of(each),
         tp=None if server.tp is None else str(server.tp),
         base=proposal.base,
     )
 
 
-def _model(each: StartReport) -> str | None:
-    """Return what the server serves; a first configuration may know a kind of model only."""
-    named = {setting.name: setting.value for setting in each.settings}.get(MODEL)
-    return named if each.origin == "predicted" else named or each.server.model
-
-
-@dataclass(frozen=True, slots=True)
-class _Command:
-    """What a server is started with.
-
-    Attributes:
-        env: variables; None where the value is a secret that comes from elsewhere.
-        flags: with their dashes; ``true`` and ``false`` are switches.
-        model: what it serves, None where nobody knows.
-        bucket_file: (path, text) of the file of its buckets, where both are known.
-    """
-
-    env: Mapping[str, str | None]
-    flags: Mapping[str, str]
-    model: str | None
-    bucket_file: tuple[str, str] | None = None
-
-    def arguments(self) -> list[str]:
-        """Return what follows the model on the server's command line."""
-        words: list[str] = []
-        for name, value in self.flags.items():
-            if value not in _SWITCHES:
-                words += [name, value]
-            elif value == "true":
-                words.append(name)
-            else:
-                words.append(f"--no-{name.removeprefix('--')}")
-        return words
-
-
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-def _now(each: StartReport) -> dict[str, str]:
-    return {setting.name: setting.value for setting in each.settings}
-
-
-def _then(each: StartReport) -> dict[str, str]:
-    """Return everything that is set once the proposal is followed."""
-    settings, proposal = _now(each), each.proposal
-    if proposal is None:
-        return settings
-    words = iter(proposal.flags)
-    settings |= {**proposal.env, **{name: next(words) for name in words}}
-    if proposal.bucket_file is not None:
-        settings[proposal.bucket_file.variable] = proposal.bucket_file.path
-    return {
-        name: value for name, value in settings.items() if name not in proposal.unset
-    }
-
-
-def _command(each: StartReport) -> _Command:
-    settings = _then(each)
-    settings.pop(MODEL, None)
-    path = settings.get(FILE_VARIABLE)
-    proposed = each.proposal.bucket_file if each.proposal else None
-    text = proposed.text if proposed else each.bucket_file
-    file = (path, text) if path and text else None
-    return _Command(
-        env={
-            name: None if STARS in value else value
-            for name, value in settings.items()
-            if not name.startswith("-")
-        },
-        flags={
-            name: value
-            for name, value in settings.items()
-            if name.startswith("-") and STARS not in value
-        },
-        model=_model(each),
-        bucket_file=file,
-    )
-
-
 def _docker(each: StartReport) -> str:
-    if each.proposal is None:
+    if not is_whole(each):
         return ""
-    command = _command(each)
+    command = command_of(each)
     env = {"HABANA_VISIBLE_DEVICES": "all", **command.env}
     options = ["--runtime=habana", "--cap-add=sys_nice", "--ipc=host"]
-    options += [f"-p {_PORT}:{_PORT}"]
+    options += [f"-p {command.port}:{command.port}"]
     options += [
         "-e " + shlex.quote(name if value is None else f"{name}={value}")
         for name, value in env.items()
@@ -236,20 +177,20 @@ def _docker(each: StartReport) -> str:
     model = '"$MODEL"' if command.model is None else shlex.quote(command.model)
     server = f"vllm serve {model} {shlex.join(command.arguments())}".rstrip()
     lines = ["docker run", *options, '"$IMAGE"', server]
-    return f"# {_INCOMPLETE}\n{begin}" + " \\\n  ".join(lines) + "\n"
+    return begin + " \\\n  ".join(lines) + "\n"
 
 
 def _compose(each: StartReport) -> str:
-    if each.proposal is None:
+    if not is_whole(each):
         return "services: {}\n"
-    command = _command(each)
+    command = command_of(each)
     env = {"HABANA_VISIBLE_DEVICES": "all", **command.env}
     service: dict[str, Any] = {
         "image": "${IMAGE}",
         "runtime": "habana",
         "cap_add": ["SYS_NICE"],
         "ipc": "host",
-        "ports": [f"{_PORT}:{_PORT}"],
+        "ports": [f"{command.port}:{command.port}"],
         "environment": {
             name: None if value is None else value.replace("$", "$$")
             for name, value in env.items()
@@ -265,13 +206,13 @@ def _compose(each: StartReport) -> str:
         path, text = command.bucket_file
         service["configs"] = [{"source": _NAME, "target": path}]
         document["configs"] = {_NAME: {"content": f"{text}\n".replace("$", "$$")}}
-    return f"# {_INCOMPLETE}\n{_yaml(document)}"
+    return _yaml(document)
 
 
 def _helm(each: StartReport) -> str:
-    if each.proposal is None:
+    if not is_whole(each):
         return "{}\n"
-    command = _command(each)
+    command = command_of(each)
     secret = [name for name, value in command.env.items() if value is None]
     values: dict[str, Any] = {
         "env": [
@@ -283,14 +224,15 @@ def _helm(each: StartReport) -> str:
         "resources": {"limits": {"habana.ai/gaudi": each.server.tp or 1}},
     }
     values |= _mounted(command)
-    ready = each.proposal.figures.get("ready_seconds")
+    figures = each.proposal.figures if each.proposal else {}
+    ready = figures.get("ready_seconds")
     if ready is not None:
         values["startupProbe"] = {
-            "httpGet": {"path": "/health", "port": _PORT},
+            "httpGet": {"path": "/health", "port": command.port},
             "periodSeconds": _PROBE_SECONDS,
             "failureThreshold": max(1, round(_PATIENCE * ready.high / _PROBE_SECONDS)),
         }
-    begin = f"# {_INCOMPLETE}\n"
+    begin = ""
     if command.model is None:
         begin += "# MODEL stands for your model\n"
     if secret:
@@ -298,7 +240,7 @@ def _helm(each: StartReport) -> str:
     return begin + _yaml(values)
 
 
-def _mounted(command: _Command) -> dict[str, Any]:
+def _mounted(command: Command) -> dict[str, Any]:
     """Return the bucket file as a ConfigMap, and where the server finds it."""
     if command.bucket_file is None:
         return {}
@@ -325,14 +267,48 @@ def _mounted(command: _Command) -> dict[str, Any]:
     }
 
 
+class _Quoting(yaml.SafeDumper):
+    """Quotes every text but plain names of keys; several lines stand as a block.
+
+    Readers of YAML differ on what a plain ``n``, ``1e0`` or ``0o17`` is: some read no text.
+    """
+
+    def represent_mapping(
+        self,
+        tag: str,
+        mapping: Any,
+        flow_style: bool | None = None,  # noqa: FBT001  as yaml has it
+    ) -> yaml.MappingNode:
+        """Return a mapping whose keys are quoted only where they have to be."""
+        node = super().represent_mapping(tag, mapping, flow_style)
+        for key, _ in node.value:
+            if _KEY.fullmatch(key.value):
+                key.style = None
+        return node
+
+    def represent_quoted(self, text: str) -> yaml.ScalarNode:
+        """Return a text in quotes."""
+        style = "|" if "\n" in text else '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Quoting.add_representer(str, _Quoting.represent_quoted)
+
+
 def _yaml(document: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(
-        dict(document), sort_keys=False, allow_unicode=True, width=10_000
+    return yaml.dump(
+        dict(document),
+        Dumper=_Quoting,
+        sort_keys=False,
+        allow_unicode=True,
+        width=10_000,
     )
 
 
 def _diff(each: StartReport) -> str:
-    now, then = _now(each), _then(each)
+    now, then = set_now(each), set_then(each)
+    if each.proposal is not None:
+        now = {**each.proposal.now, **now}
     lines = [f"--- now: {one_line(name_of(each.source.file))}", "+++ proposed"]
     for name in (*now, *(name for name in then if name not in now)):
         lines += _diff_lines(name, now.get(name), then.get(name))
@@ -341,7 +317,7 @@ def _diff(each: StartReport) -> str:
 
 def one_line_kept(line: str) -> str:
     """Return a line of a diff without line ends, its sign in place."""
-    return line[:1] + line[1:].replace("\r", " ").replace("\n", " ")
+    return printable(line[:1] + line[1:].replace("\r", " ").replace("\n", " "))
 
 
 def _diff_lines(name: str, now: str | None, then: str | None) -> Iterator[str]:

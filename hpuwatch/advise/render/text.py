@@ -7,16 +7,16 @@ ledger, the warm-up, and the findings with the lines that they rest on.
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from hpuwatch.advise.account.outcome import accountability_lines, against_lines
 from hpuwatch.advise.document import FindingPart, ProposalPart, Report, StartReport
+from hpuwatch.advise.render.escaping import code, fenced, safe
 from hpuwatch.advise.render.findings import NOT_ESTABLISHED, notes
+from hpuwatch.advise.render.prospect import back_line, cost_lines, expected_rows
 from hpuwatch.advise.render.words import (
-    expected_rows,
     heading,
     ledger,
     ledger_title,
@@ -28,7 +28,8 @@ from hpuwatch.advise.render.words import (
     warmup_lines,
 )
 
-_TAG = re.compile(r"<[^<>\s`]+>")
+WORDS_LINE = "A word that says nothing to you? hpuwatch explain WORD"
+
 
 Emphasis = Callable[[str], str]
 
@@ -50,7 +51,7 @@ def render_text(
     """
     page = _Page(width, wrap, emphasis)
     blocks = ["\n".join(page.of_start(each)) for each in report.reports]
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join([*blocks, WORDS_LINE]) + "\n"
 
 
 def render_markdown(report: Report) -> str:
@@ -85,9 +86,10 @@ class _Page:
         yield ""
         for line in self.told(each.headline.do):
             yield self.emphasis(line)
+        yield from self._costs(each)
         yield from self.told(each.headline.why, "  ")
         if each.proposal is not None:
-            yield from self._plan(each.proposal, each.headline.why)
+            yield from self._plan(each, each.proposal)
         yield from self._accountability(each)
         yield from self._left(each)
         yield from self._ledger(each)
@@ -103,9 +105,16 @@ class _Page:
             indent = line[: len(line) - len(line.lstrip())]
             yield from self.told(line.lstrip(), indent, f"{indent}  ") or [""]
 
-    def _plan(self, proposal: ProposalPart, why: str) -> Iterator[str]:
+    def _costs(self, each: StartReport) -> Iterator[str]:
+        lines = [*cost_lines(each), back_line(each)]
+        for line in filter(None, lines):
+            yield from self.told(line, "  - ", "    ")
+        if any(lines):
+            yield ""
+
+    def _plan(self, each: StartReport, proposal: ProposalPart) -> Iterator[str]:
         for line in proposal_lines(proposal):
-            if line != why:
+            if line != each.headline.why:
                 yield from self.told(line, "  ")
         if len(proposal.steps) > 1:
             yield ""
@@ -113,13 +122,11 @@ class _Page:
             for number, step in enumerate(proposal.steps, 1):
                 text = f"{number}. {', '.join(step.settings)}: {step.gain}. {step.why}"
                 yield from self.told(text, "  ", "     ")
-        rows = expected_rows(proposal)
+        rows = expected_rows(each)
         if rows:
             yield ""
             yield "Expected with it"
             yield from self._table(rows)
-        for caution in proposal.cautions:
-            yield from self.told(f"Beware: {caution}", "  ", "    ")
 
     def _accountability(self, each: StartReport) -> Iterator[str]:
         for lines in (
@@ -184,17 +191,14 @@ class _Page:
             yield f"{quoted[: (self.width or 1) - 1]}…" if is_long else quoted
 
 
-def _visible(text: str) -> str:
-    """Keep ``<path>`` and the like from vanishing as an HTML tag."""
-    return _TAG.sub(r"`\g<0>`", text)
-
-
 def _markdown(each: StartReport) -> Iterator[str]:
-    head, *more = [_visible(line) for line in heading(each)]
-    yield from (f"## {head}", *more, "", f"**{_visible(each.headline.do)}**")
-    yield from ("", _visible(each.headline.why))
+    head, *more = [safe(line) for line in heading(each)]
+    yield from (f"## {head}", *more, "", f"**{safe(each.headline.do)}**")
     if each.proposal is not None:
-        yield from _markdown_plan(each.proposal, each.headline.why)
+        yield from _markdown_settings(each, each.proposal)
+    yield from ("", safe(each.headline.why))
+    if each.proposal is not None:
+        yield from _markdown_plan(each, each.proposal)
     for lines in (
         against_lines(each.against),
         accountability_lines(each.accountability),
@@ -203,19 +207,19 @@ def _markdown(each: StartReport) -> Iterator[str]:
         if title:
             yield from (
                 "",
-                _visible(title),
+                safe(title),
                 "",
-                *(f"- {line.strip()}" for line in told),
+                *(f"- {safe(line.strip())}" for line in told),
             )
     yield from _markdown_ground(each)
     for finding in each.findings:
         yield from _markdown_finding(finding)
     if each.not_established:
         yield from ("", NOT_ESTABLISHED, "")
-        yield from (f"- {said}" for said in each.not_established)
+        yield from (f"- {safe(said)}" for said in each.not_established)
     trials = list(trial_lines(each))
     if trials:
-        yield from ("", "```text", *trials, "```")
+        yield from fenced("text", trials)
 
 
 def _markdown_ground(each: StartReport) -> Iterator[str]:
@@ -223,47 +227,51 @@ def _markdown_ground(each: StartReport) -> Iterator[str]:
     left = left_rows(each)
     if left:
         yield from ("", "Left as it is", "")
-        yield from (f"- `{name}`: {_visible(why)}." for name, why in left)
+        yield from (f"- {code(name)}: {safe(why)}." for name, why in left)
     rows = ledger(each)
     if rows:
         yield from ("", ledger_title(each), "", "| | | |", "|---|---:|---|")
-        yield from (f"| {name} | {amount} | {note} |" for name, amount, note in rows)
+        yield from (f"| {' | '.join(map(safe, row))} |" for row in rows)
     if each.origin != "predicted":
         yield ""
-        yield from (f"- {line.strip()}" for line in warmup_lines(each))
-        yield from (f"- {line}" for line in load_lines(each))
+        yield from (f"- {safe(line.strip())}" for line in warmup_lines(each))
+        yield from (f"- {safe(line)}" for line in load_lines(each))
 
 
-def _markdown_plan(proposal: ProposalPart, why: str) -> Iterator[str]:
+def _markdown_settings(each: StartReport, proposal: ProposalPart) -> Iterator[str]:
+    """Print what to set, what that costs, and what leads back."""
     settings = [f"{name}={value}" for name, value in proposal.env.items()]
     settings += [f"unset {name}" for name in proposal.unset]
     file = proposal.bucket_file
     settings += [f"{file.variable}={file.path}"] if file is not None else []
     settings += [" ".join(proposal.flags)] if proposal.flags else []
-    yield from ("", "```", *settings, "```", "")
-    yield from (_visible(line) for line in proposal_lines(proposal) if line != why)
+    yield from (*fenced("", settings), "")
+    costs = filter(None, (*cost_lines(each), back_line(each)))
+    yield from (f"- {safe(line)}" for line in costs)
+
+
+def _markdown_plan(each: StartReport, proposal: ProposalPart) -> Iterator[str]:
+    told = each.headline.why
+    yield from (safe(line) for line in proposal_lines(proposal) if line != told)
     if len(proposal.steps) > 1:
         yield from ("", "Steps, all with one restart, the most gain first", "")
         for number, step in enumerate(proposal.steps, 1):
-            typed = ", ".join(f"`{each}`" for each in step.settings)
-            yield f"{number}. {typed}: {step.gain}. {_visible(step.why)}"
-    rows = expected_rows(proposal)
+            typed = ", ".join(map(code, step.settings))
+            yield f"{number}. {typed}: {safe(f'{step.gain}. {step.why}')}"
+    rows = expected_rows(each)
     if rows:
         yield from ("", "Expected with it", "", "| | | |", "|---|---:|---|")
-        yield from (f"| {name} | {amount} | {note} |" for name, amount, note in rows)
-    if proposal.cautions:
-        yield ""
-        yield from (f"- Beware: {_visible(each)}" for each in proposal.cautions)
+        yield from (f"| {' | '.join(map(safe, row))} |" for row in rows)
 
 
 def _markdown_finding(finding: FindingPart) -> Iterator[str]:
-    title = _visible(finding.title)
+    title = safe(finding.title)
     yield ""
     yield f"### `{finding.code}` {finding.name} ({finding.severity}): {title}"
     yield ""
-    yield _visible(f"{finding.why} {finding.cure}".strip())
+    yield safe(f"{finding.why} {finding.cure}".strip())
     known = [*notes(finding)]
-    yield from ("", *(f"- {note}" for note in known)) if known else ()
+    yield from ("", *(f"- {safe(note)}" for note in known)) if known else ()
     if finding.evidence:
         quoted = [quoted_line(line) for line in finding.evidence]
-        yield from ("", "```text", *quoted, "```")
+        yield from fenced("text", quoted)

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 
 from hpuwatch.advise.document import (
     Evidence,
-    FigurePart,
+    LeftPart,
     ProposalPart,
     StartReport,
     TrafficPart,
 )
+from hpuwatch.advise.render.escaping import printable
 from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.units import counted, format_bytes, parse_amount
 
@@ -51,26 +52,10 @@ _LONGEST_QUOTE = 300
 """Characters of a quoted log line; the document has all of it."""
 _PHASES = ("prompt", "decode", "multimodal")
 
-_FIGURES = {
-    "kv_blocks": "KV blocks",
-    "kv_tokens": "KV tokens",
-    "sequences_at_once": "requests at once",
-    "reserve_bytes": "graph reserve",
-    "graph_bytes": "graphs",
-    "warmup_seconds": "warm-up",
-    "ready_seconds": "until ready",
-    "prompt_buckets": "prompt buckets",
-    "decode_buckets": "decode buckets",
-    "prompt_padding_percent": "prompt padding",
-    "decode_padding_percent": "decode padding",
-    "tokens_per_second": "output tokens/s",
-}
-"""What is expected, in the order and the words of the report."""
-
 
 def name_of(file: str) -> str:
-    """Return what a file is called for people."""
-    return "standard input" if file == "-" else file
+    """Return what a file is called for people, on one line."""
+    return "standard input" if file == "-" else printable(file)
 
 
 def heading(each: StartReport) -> Iterator[str]:
@@ -95,40 +80,23 @@ def heading(each: StartReport) -> Iterator[str]:
         )
 
 
-def expected_rows(proposal: ProposalPart) -> list[tuple[str, str, str]]:
-    """Return what is expected of a proposal: its name, the best guess, between what."""
-    rows = []
-    for name, words in _FIGURES.items():
-        figure = proposal.figures.get(name)
-        if figure is not None:
-            rows.append((words, _amount(name, figure.value), _between(name, figure)))
-    return rows
-
-
-def _amount(name: str, value: float) -> str:
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    if name.endswith("_seconds"):
-        return f"{value:,.0f} s"
-    if name.endswith("_percent"):
-        return f"{value:.0f} %"
-    return f"{value:,.1f}".removesuffix(".0")
-
-
-def _between(name: str, figure: FigurePart) -> str:
-    low, high = _amount(name, figure.low), _amount(name, figure.high)
-    return figure.origin if low == high else f"{low} to {high}, {figure.origin}"
-
-
 def left_rows(each: StartReport) -> list[tuple[str, str]]:
     """Return what is left as it is, and why."""
     return [
         (
-            left.name if left.value is None else f"{left.name} {left.value}",
+            _named(left),
             left.why.removesuffix("."),
         )
         for left in each.left
     ]
+
+
+def _named(left: LeftPart) -> str:
+    """Return a setting as it is typed; what is none, with what it is in brackets."""
+    if left.value is None:
+        return left.name
+    is_setting = not left.name.isalpha()
+    return f"{left.name} {left.value}" if is_setting else f"{left.name} ({left.value})"
 
 
 def trial_lines(each: StartReport) -> Iterator[str]:
@@ -160,7 +128,7 @@ def _server(each: StartReport) -> str:
     server = each.server
     release = server.release
     if release and server.assumed_like:
-        release += f", assumed like {server.assumed_like}"
+        release += f", taken to behave like {server.assumed_like}"
     unknown = "vLLM" if each.origin == "predicted" else "vLLM of unknown version"
     version = f"vLLM {server.version}" if server.version else unknown
     cards = f"{server.tp} x " if server.tp and server.tp > 1 else ""
@@ -189,13 +157,17 @@ def proposal_lines(proposal: ProposalPart) -> Iterator[str]:
             f"{abs(expected['kv_tokens_won']):,.0f} tokens: then "
             f"{expected['kv_blocks']:,.0f} blocks in "
             f"{format_bytes(expected['kv_cache_bytes'])} of KV cache and "
-            f"{format_bytes(expected['reserve_bytes'])} for graphs."
+            f"{format_bytes(expected['reserve_bytes'])} for graphs.{_half(proposal, won)}"
         )
     yield from proposal.kept
     if proposal.bucket_file is not None:
         yield BUCKET_FILE
-    if won is not None and won > 0 and not proposal.proven:
-        yield "Never more than half of what lies idle is taken in one step."
+
+
+def _half(proposal: ProposalPart, won: float) -> str:
+    if won <= 0 or proposal.proven or "kept_idle_bytes" not in proposal.margin:
+        return ""
+    return " No step takes more than half of what lies idle."
 
 
 def ledger_title(each: StartReport) -> str:
@@ -217,7 +189,7 @@ def ledger(each: StartReport) -> list[tuple[str, str, str]]:
         "reserve": _setting(RESERVE, memory.reserve_ratio),
     }
     rows = [
-        (words, _rounded(memory.printed[name]), notes.get(name, ""))
+        (words, _amount(each, memory.printed[name]), notes.get(name, ""))
         for name, words in _LEDGER
         if name in memory.printed
     ]
@@ -229,6 +201,13 @@ def ledger(each: StartReport) -> list[tuple[str, str, str]]:
     elif kv.tokens is not None:
         rows.append(("KV tokens", f"{kv.tokens:,}", ""))
     return rows
+
+
+def _amount(each: StartReport, printed: str) -> str:
+    """Return an amount as it is shown; a card that is too small has nothing free."""
+    if each.origin == "predicted" and printed.startswith("-"):
+        return "none"
+    return _rounded(printed)
 
 
 def _seconds(seconds: float | None) -> str:
@@ -256,7 +235,9 @@ def warmup_lines(each: StartReport) -> Iterator[str]:
     elif warmup.finished:
         yield f"Warm-up{of}: finished in {warmup.seconds:g} s"
     elif warmup.total:
-        yield f"Warm-up{of}: not finished ({warmup.done:,} of {warmup.total:,} done)"
+        by_phase = warmup.phase_done or {f"of {warmup.total:,}": warmup.done}
+        done = ", ".join(f"{count:,} {phase}" for phase, count in by_phase.items())
+        yield f"Warm-up{of}: not finished ({done} done)"
     else:
         yield f"Warm-up{of}: not reached"
     steps = {
@@ -292,11 +273,7 @@ def load_lines(each: StartReport) -> Iterator[str]:
         else "",
         _rate(traffic),
     ]
-    short = (
-        ""
-        if traffic.running_peak
-        else "requests too short to be seen running in a periodic line; "
-    )
+    short = "" if traffic.running_peak else "a few short requests only; "
     yield (
         f"Load: {short}at most {', '.join(peak for peak in peaks if peak)}; "
         f"{_preemptions(traffic)}"
