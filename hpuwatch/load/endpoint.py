@@ -1,4 +1,4 @@
-"""The server's HTTP side as tuning sees it: is it well, which model, how busy.
+"""The server's HTTP side as load and tuning see it: where, is it well, which model, how busy.
 
 Standard library only.  A question that gets no answer is answered None, since a server
 that starts, stops or hangs is the normal case here.
@@ -10,13 +10,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from hpuwatch.errors import UsageError
 
 VLLM_PORT = 8000
+HTTPS_PORT = 443
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  replaced
 _SAMPLE = re.compile(rb"^(\w[\w:]*)(?:\{[^}]*\})? ([-+.\deE]+)", re.MULTILINE)
 
@@ -29,37 +30,53 @@ class Endpoint:
         host: a name or address.
         port: its port.
         headers: sent with each request (an API key, which is never stored).
+        secure: whether it speaks TLS.
+        prefix: the path above ``/v1``, empty or like ``/llm``.
     """
 
     host: str
     port: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secure: bool = False
+    prefix: str = ""
+
+    @property
+    def authority(self) -> str:
+        """Return host and port as a URL and a Host header spell them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
         """Return the address as a URL."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        scheme = "https" if self.secure else "http"
+        return f"{scheme}://{self.authority}{self.prefix}"
 
     def connect(self, timeout_seconds: float) -> HTTPConnection:
         """Return a connection, not yet open."""
-        return HTTPConnection(self.host, self.port, timeout=timeout_seconds)
+        kind = HTTPSConnection if self.secure else HTTPConnection
+        return kind(self.host, self.port, timeout=timeout_seconds)
 
 
 def endpoint_of(url: str, headers: Mapping[str, str] | None = None) -> Endpoint:
-    """Read a URL like ``http://127.0.0.1:8000``.
+    """Read a URL like ``http://127.0.0.1:8000`` or ``https://gateway/llm/v1``.
+
+    A path that ends with ``/v1``, as clients are often given it, names the same server.
 
     Raises:
-        UsageError: it is not a plain http address with a port.
+        UsageError: it is no http address with a port, nor an https address.
     """
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        secure = parts.scheme == "https"
+        host, port = parts.hostname, parts.port or (HTTPS_PORT if secure else None)
     except ValueError:
-        host, port = None, None
-    if host is None or not port or not url.startswith("http://"):
+        host, port, secure, parts = None, None, False, urlsplit("")
+    odd = parts.query or parts.fragment or parts.username
+    if host is None or not port or odd or parts.scheme not in {"http", "https"}:
         raise UsageError(f"{url!r} is no address like http://127.0.0.1:8000")
-    return Endpoint(host, port, headers or {})
+    prefix = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    return Endpoint(host, port, headers or {}, secure, prefix)
 
 
 def endpoint_of_command(
@@ -110,7 +127,9 @@ def get(endpoint: Endpoint, path: str, timeout_seconds: float = 5.0) -> bytes | 
     """Return the body of a GET that was answered 200, else None."""
     connection = endpoint.connect(timeout_seconds)
     try:
-        connection.request("GET", path, headers=dict(endpoint.headers))
+        connection.request(
+            "GET", endpoint.prefix + path, headers=dict(endpoint.headers)
+        )
         response = connection.getresponse()
         body = response.read()
     except (OSError, HTTPException):
