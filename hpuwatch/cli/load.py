@@ -6,8 +6,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +17,10 @@ import typer
 from hpuwatch.cli.options import check_choice
 
 if TYPE_CHECKING:
-    from hpuwatch.app.load import Order
+    from hpuwatch.clock import Clock
     from hpuwatch.load.drive import Run
+    from hpuwatch.load.order import Order
+    from hpuwatch.load.target import Route
     from hpuwatch.load.workload import Span
 
 _FORMATS = ("text", "markdown", "json")
@@ -25,6 +28,7 @@ _ROUTES = ("completions", "chat")
 _PROMPTS = ("ids", "words")
 _TOOLS = ("own", "vllm", "guidellm")
 _INTERRUPTED = "interrupted"
+_ONE_WISH_SECONDS = 0.5
 
 _Url = Annotated[str, typer.Option(help="Where the server listens.")]
 _Trace = Annotated[
@@ -149,66 +153,79 @@ def load(
 ) -> None:
     """Give a server a known load and measure what it makes of it.
 
-    Works against any OpenAI-compatible server. A key is taken from VLLM_API_KEY or
-    OPENAI_API_KEY. Requests are sent when they are due, or as fast as answers come.
+    Say when requests are sent: as a --trace has them, at a --rate, or as fast as
+    answers come (--concurrency). Any OpenAI-compatible server will do; its key is
+    taken from VLLM_API_KEY or OPENAI_API_KEY.
     """
-    given = locals()
-    from hpuwatch.app.load import check_order, measure
+    from hpuwatch.load.order import Order
+
+    order = Order(
+        url,
+        trace=trace,
+        warp=warp,
+        rate=rate,
+        constant=constant,
+        concurrency=concurrency,
+        inputs=_span("--input-tokens", input_tokens),
+        outputs=_span("--output-tokens", output_tokens),
+        prefix_tokens=prefix_tokens,
+        limit=limit,
+        seconds=seconds,
+        model=model,
+        route=_route(endpoint),
+        prompts=prompts,
+        limits=_limits([*(goodput or []), *(limits or [])]),
+        timeout_seconds=timeout,
+        seed=seed,
+        tool=tool,
+        tokenizer=tokenizer,
+        detailed=save_detailed,
+    )
+    _carry_out(order, out, form, dry_run=dry_run)
+
+
+def _carry_out(order: Order, out: Path | None, form: str, *, dry_run: bool) -> None:
+    from hpuwatch.app.load import measure
     from hpuwatch.clock import SystemClock
+    from hpuwatch.load.order import check_order
 
     check_choice("--format", form, _FORMATS)
-    order = _order(given)
+    check_choice("--prompts", order.prompts, _PROMPTS)
+    check_choice("--tool", order.tool, _TOOLS)
     check_order(order)
     if dry_run:
         print(_planned(order, form))
         return
     _check_writable(out)
-    with _stoppable() as signals, _screen() as show:
+    clock = SystemClock()
+    with stoppable(clock) as signals, _screen() as show:
 
         def watch(run: Run) -> str | None:
+            signals.running = True
             show(run)
-            return _INTERRUPTED if signals else None
+            return _INTERRUPTED if signals.asked else None
 
-        told, run = measure(order, os.environ, SystemClock(), watch)
+        told, run = measure(order, os.environ, clock, watch)
     if out is not None:
         out.write_text(_json(told) + "\n", encoding="utf-8")
     print(_rendered(told, form))
-    if signals:
-        raise typer.Exit(128 + signals[0])
+    if signals.asked:
+        raise typer.Exit(128 + signals.asked)
     if run is not None:
         _judge(told, run)
 
 
-def _order(given: Mapping[str, Any]) -> Order:
-    from hpuwatch.app.load import Order
-    from hpuwatch.load.client import Route
+def _route(endpoint: str) -> Route:
+    from hpuwatch.load.target import Route
+
+    check_choice("--endpoint", endpoint, _ROUTES)
+    return Route(endpoint)
+
+
+def _limits(words: Sequence[str]) -> Mapping[str, float]:
     from hpuwatch.load.figures import read_limits
 
-    check_choice("--endpoint", given["endpoint"], _ROUTES)
-    check_choice("--prompts", given["prompts"], _PROMPTS)
-    check_choice("--tool", given["tool"], _TOOLS)
-    return Order(
-        given["url"],
-        trace=given["trace"],
-        warp=given["warp"],
-        rate=given["rate"],
-        constant=given["constant"],
-        concurrency=given["concurrency"],
-        inputs=_span("--input-tokens", given["input_tokens"]),
-        outputs=_span("--output-tokens", given["output_tokens"]),
-        prefix_tokens=given["prefix_tokens"],
-        limit=given["limit"],
-        seconds=given["seconds"],
-        model=given["model"],
-        route=Route(given["endpoint"]),
-        prompts=given["prompts"],
-        limits=read_limits([*(given["goodput"] or []), *(given["limits"] or [])]),
-        timeout_seconds=given["timeout"],
-        seed=given["seed"],
-        tool=given["tool"],
-        tokenizer=given["tokenizer"],
-        detailed=given["save_detailed"],
-    )
+    return read_limits(words)
 
 
 def _span(option: str, text: str | None) -> Span | None:
@@ -258,26 +275,46 @@ def _check_writable(out: Path | None) -> None:
         raise ResourceError(f"--out {out} can't be written: {error.strerror}") from None
 
 
-@contextmanager
-def _stoppable() -> Iterator[list[int]]:
-    """Note Ctrl-C and SIGTERM in a list, so that the figures so far are told.
+@dataclass
+class Signals:
+    """What we were told meanwhile.
 
-    The second time it ends us as it would have the first time.
+    Attributes:
+        running: requests are being sent.
+        asked: the signal that asked us to stop, 0 for none.
+        at: when, in the clock's seconds.
     """
-    asked: list[int] = []
+
+    running: bool = False
+    asked: int = 0
+    at: float = 0.0
+
+
+@contextmanager
+def stoppable(clock: Clock) -> Iterator[Signals]:
+    """Note Ctrl-C and SIGTERM, so that the figures so far are told.
+
+    Before the run there are none, and they end us at once, and another tool with us.  The
+    second time they do so in the run too, unless both came together: ``timeout`` signals us
+    and then our group.
+    """
+    signals = Signals()
 
     def note(number: int, _frame: object) -> None:
-        if asked:
+        if not signals.running:
+            sys.exit(128 + number)
+        if not signals.asked:
+            signals.asked, signals.at = number, clock.boottime()
+        elif clock.boottime() - signals.at > _ONE_WISH_SECONDS:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        asked.append(number)
 
     before = {
         number: signal.signal(number, note)
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        yield asked
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

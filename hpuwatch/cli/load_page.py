@@ -11,6 +11,7 @@ from hpuwatch.units import counted
 
 _NONE = "-"
 _CREDIBLE_ERROR = 0.2
+_EQUAL_SPEED = 0.01  # the server's seconds are the clock's, as nearly as anybody reads
 _TITLES = {
     "ttft": "time to first token",
     "tpot": "time per output token",
@@ -133,7 +134,9 @@ def _columns(told: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     columns = [("by the clock", told)]
     simulated = told.get("simulated") or {}
     # Another tool's figures can't be told in the server's seconds.
-    return [*columns, ("simulated", simulated)] if "duration" in simulated else columns
+    if "duration" not in simulated or abs(simulated["speed"] - 1) < _EQUAL_SPEED:
+        return columns
+    return [*columns, ("simulated", simulated)]
 
 
 def _latencies(name: str, side: Mapping[str, Any]) -> Table:

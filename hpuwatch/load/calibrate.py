@@ -7,20 +7,19 @@ it makes of a word and how many it adds to each prompt.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 
 from hpuwatch.errors import ResourceError
-from hpuwatch.load.answer import AnswerReader
-from hpuwatch.load.client import Question, Route
-from hpuwatch.load.endpoint import Endpoint
+from hpuwatch.load.answer import AnswerReader, shown
+from hpuwatch.load.endpoint import MODELS, Endpoint, exchange, model_in
 from hpuwatch.load.prompts import TOKEN_IDS, WORDS, Prompts, Units
-from hpuwatch.load.workload import Request
+from hpuwatch.load.target import Route, Target
 
 _SHORT, _LONG = 64, 192
 _LIMIT_SECONDS = 300.0  # the first request after a start may compile for minutes
+_LIST_SECONDS = 10.0
 _UNAUTHORISED = {401, 403}
 _KEY_NEEDED = "set VLLM_API_KEY or OPENAI_API_KEY to its key"
 
@@ -34,37 +33,33 @@ class Told:
     tokens: int | None
 
 
-def calibrated(
-    endpoint: Endpoint, model: str, route: Route, seed: str, kind: str | None
-) -> Prompts:
+def calibrated(target: Target, seed: str, kind: str | None) -> Prompts:
     """Return prompts whose lengths fit the server, after asking it up to three times.
 
     Args:
-        endpoint: where it listens.
-        model: which model is asked for.
-        route: which endpoint.
+        target: who is asked.
         seed: chooses the texts.
         kind: ``ids`` or ``words``, None for what the server takes.
 
     Raises:
         ResourceError: it doesn't answer, or refuses even the plainest prompt.
     """
-    if route is Route.COMPLETIONS and kind != "words":
-        told = _ask(endpoint, model, route, Prompts(TOKEN_IDS, seed), _SHORT)
+    if target.route is Route.COMPLETIONS and kind != "words":
+        told = _ask(target, Prompts(TOKEN_IDS, seed), _SHORT)
         if not told.failure and told.tokens in {None, _SHORT}:
             return Prompts(TOKEN_IDS, seed)
         if kind == "ids":
             why = told.failure or f"it counts {told.tokens} for {_SHORT} of them"
             raise ResourceError(
-                f"{endpoint.url} takes no token ids as prompts ({why}): try "
+                f"{target.endpoint.url} takes no token ids as prompts ({why}): try "
                 "`--prompts words`"
             )
     plain = Prompts(WORDS, seed)
     counts = []
     for length in (_SHORT, _LONG):
-        told = _ask(endpoint, model, route, plain, length)
+        told = _ask(target, plain, length)
         if told.failure:
-            raise ResourceError(_refusal(endpoint, told))
+            raise ResourceError(_refusal(target.endpoint, told))
         counts.append(told.tokens)
     return Prompts(_fitted(*counts), seed)
 
@@ -87,17 +82,14 @@ def _refusal(endpoint: Endpoint, told: Told) -> str:
     return f"{said}: look at the server's log"
 
 
-def _ask(
-    endpoint: Endpoint, model: str, route: Route, prompts: Prompts, units: int
-) -> Told:
+def _ask(target: Target, prompts: Prompts, units: int) -> Told:
     """Ask for one token after a prompt of so many units.
 
     Raises:
         ResourceError: nobody answers.
     """
-    question = Question(endpoint, model, route, prompts)
-    body = question.body(Request(units, 0.0, units, 1), stream=False)
-    return _told(*_exchange(endpoint, "POST", route.path, body))
+    body = target.body(prompts.of(units, units), 1, stream=False)
+    return _told(*_exchange(target.endpoint, target.route.path, body, _LIMIT_SECONDS))
 
 
 def _told(status: int, said: bytes) -> Told:
@@ -115,47 +107,31 @@ def served_model(endpoint: Endpoint) -> str:
     Raises:
         ResourceError: it doesn't answer, or says none.
     """
-    status, said = _exchange(endpoint, "GET", "/v1/models", None)
+    status, said = _exchange(endpoint, MODELS, None, _LIST_SECONDS)
     if status in _UNAUTHORISED:
         raise ResourceError(f"{endpoint.url} refuses (HTTP {status}): {_KEY_NEEDED}")
-    name = _first_name(said) if status == 200 else None
+    name = model_in(said) if status == 200 else None
     if name is None:
         raise ResourceError(
-            f"{endpoint.url}/v1/models names no model (HTTP {status}): say which with "
+            f"{endpoint.url}{MODELS} names no model (HTTP {status}): say which with "
             "--model"
         )
     return name
 
 
-def _first_name(said: bytes) -> str | None:
-    try:
-        answer = json.loads(said)
-    except ValueError:
-        return None
-    rows = answer.get("data") if isinstance(answer, dict) else None
-    first = rows[0] if isinstance(rows, list) and rows else None
-    return str(first["id"]) if isinstance(first, dict) and "id" in first else None
-
-
 def _exchange(
-    endpoint: Endpoint, method: str, path: str, body: bytes | None
+    endpoint: Endpoint, path: str, body: bytes | None, limit_seconds: float
 ) -> tuple[int, bytes]:
     """Return the status and the body of an answer.
 
     Raises:
         ResourceError: nobody answers.
     """
-    headers = {"Content-Type": "application/json", **endpoint.headers}
-    connection = endpoint.connect(_LIMIT_SECONDS)
     try:
-        connection.request(method, endpoint.prefix + path, body, headers)
-        response = connection.getresponse()
-        return response.status, response.read()
+        return exchange(endpoint, path, body, limit_seconds)
     except (OSError, HTTPException) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ResourceError(
-            f"{endpoint.url} doesn't answer ({why}): is the server ready, and is this its "
+            f"{endpoint.url} doesn't answer ({shown(why)}): is the server ready, and is this its "
             "address?"
         ) from None
-    finally:
-        connection.close()

@@ -1,4 +1,4 @@
-"""Asks a server for completions: connections that are kept open, and one question on each.
+"""Asks a server for completions: connections that are kept open, and one request on each.
 
 The requests are written as bytes that are ready to send, the answers read by
 :class:`hpuwatch.load.answer.AnswerReader`.  A connection serves one request at a time and is
@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
 import ssl
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
 from hpuwatch.load.answer import AnswerReader
-from hpuwatch.load.endpoint import Endpoint
 from hpuwatch.load.prompts import Prompts
+from hpuwatch.load.target import Target
 from hpuwatch.load.workload import Request
 
 # uvicorn hangs up on a connection that was idle for 5 s.
@@ -34,18 +32,6 @@ _EXHAUSTED = {
 
 class Exhausted(Exception):  # noqa: N818  says what is the case
     """Our own machine is at its end; no request can be sent any more."""
-
-
-class Route(str, Enum):
-    """Which of the two generating endpoints is asked."""
-
-    COMPLETIONS = "completions"
-    CHAT = "chat"
-
-    @property
-    def path(self) -> str:
-        """Return its path."""
-        return "/v1/chat/completions" if self is Route.CHAT else "/v1/completions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,59 +55,6 @@ class Outcome:
         """Return the tokens of the answer: as counted by the server, else the pieces."""
         pieces = len(self.arrivals)
         return pieces if self.output_tokens is None else self.output_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """How requests become bytes.
-
-    Attributes:
-        endpoint: where they go.
-        model: which model is asked for.
-        route: which endpoint.
-        prompts: where prompts come from.
-    """
-
-    endpoint: Endpoint
-    model: str
-    route: Route
-    prompts: Prompts
-
-    def body(self, request: Request, *, stream: bool = True) -> bytes:
-        """Return the JSON of a request; its answer has exactly the tokens asked for.
-
-        ``ignore_eos`` is vLLM's; a server that doesn't know it may answer with fewer.
-        """
-        prompt = self.prompts.of(
-            request.number, request.input_tokens, request.prefix_tokens
-        )
-        if self.route is Route.CHAT:
-            given = b'"messages": [{"role": "user", "content": ' + prompt + b"}]"
-        else:
-            given = b'"prompt": ' + prompt
-        asked: dict[str, object] = {
-            "model": self.model,
-            "max_tokens": request.output_tokens,
-            "temperature": 0.0,
-            "ignore_eos": True,
-            "stream": stream,
-        }
-        if stream:
-            asked["stream_options"] = {"include_usage": True}
-        # The prompt is JSON already: long ones would be slow to encode.
-        return json.dumps(asked).encode()[:-1] + b", " + given + b"}"
-
-    def message(self, body: bytes) -> bytes:
-        """Return a whole HTTP request."""
-        endpoint = self.endpoint
-        rows = [
-            f"POST {endpoint.prefix}{self.route.path} HTTP/1.1",
-            f"Host: {endpoint.authority}",
-            "Content-Type: application/json",
-            f"Content-Length: {len(body)}",
-            *(f"{name}: {value}" for name, value in endpoint.headers.items()),
-        ]
-        return "\r\n".join([*rows, "", ""]).encode() + body
 
 
 class _Connection(asyncio.Protocol):
@@ -181,14 +114,19 @@ class Client:
     """Asks, on connections that it keeps."""
 
     def __init__(
-        self, question: Question, stamp: Callable[[], float], limit_seconds: float
+        self,
+        target: Target,
+        prompts: Prompts,
+        stamp: Callable[[], float],
+        limit_seconds: float,
     ) -> None:
-        """Take what is asked, where time comes from and how long an answer may take."""
-        self._question = question
+        """Take who is asked what, where time comes from and how long an answer may take."""
+        self._target = target
+        self._prompts = prompts
         self._stamp = stamp
         self._limit_seconds = limit_seconds
         self._idle: list[_Connection] = []
-        secure = question.endpoint.secure
+        secure = target.endpoint.secure
         self._tls = ssl.create_default_context() if secure else None
 
     async def ask(self, request: Request) -> Outcome:
@@ -197,7 +135,11 @@ class Client:
         Raises:
             Exhausted: this machine can't send it.
         """
-        message = self._question.message(self._question.body(request))
+        prompt = self._prompts.of(
+            request.number, request.input_tokens, request.prefix_tokens
+        )
+        target = self._target
+        message = target.message(target.body(prompt, request.output_tokens))
         try:
             reader = await asyncio.wait_for(self._answer(message), self._limit_seconds)
         except asyncio.TimeoutError:
@@ -243,7 +185,7 @@ class Client:
         return None
 
     async def _connect(self) -> _Connection:
-        endpoint, loop = self._question.endpoint, asyncio.get_running_loop()
+        endpoint, loop = self._target.endpoint, asyncio.get_running_loop()
         opening = loop.create_connection(
             lambda: _Connection(self._stamp),
             endpoint.host,

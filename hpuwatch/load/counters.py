@@ -42,8 +42,8 @@ _MEANS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """The page at one moment.
+class Scrape:
+    """The page as it was read at one moment.
 
     Attributes:
         at: when, in the clock's seconds.
@@ -56,7 +56,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What changed between two readings.
+    """What changed between two scrapes.
 
     Attributes:
         is_simulated: the server says that it is.
@@ -74,13 +74,13 @@ class Counted:
     figures: Mapping[str, float]
 
 
-def read(endpoint: Endpoint, stamp: Callable[[], float]) -> Reading:
+def read(endpoint: Endpoint, stamp: Callable[[], float]) -> Scrape:
     """Read the page now."""
     sums = scrape(endpoint)
-    return Reading(stamp(), sums)
+    return Scrape(stamp(), sums)
 
 
-def between(before: Reading, after: Reading) -> Counted:
+def between(before: Scrape, after: Scrape) -> Counted:
     """Return what changed; a restart in between, which resets all counts, shows nothing."""
     first, last = before.sums or {}, after.sums or {}
     grown = {

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hpuwatch.clock import Clock
-from hpuwatch.load.client import Exhausted, Outcome
+from hpuwatch.load.client import Client, Exhausted, Outcome
 from hpuwatch.load.workload import Arrivals, Request, Workload
 
 _LOOK_SECONDS = 0.05
@@ -78,6 +78,18 @@ Watch = Callable[[Run], str | None]
 """Called many times a second; a text stops the run and says why."""
 
 
+def carry_out(workload: Workload, client: Client, clock: Clock, watch: Watch) -> Run:
+    """Carry out a workload in an event loop of its own; the client is closed then."""
+
+    async def carried_out() -> Run:
+        try:
+            return await drive(workload, client.ask, clock, watch)
+        finally:
+            client.close()
+
+    return asyncio.run(carried_out())
+
+
 async def drive(
     workload: Workload,
     ask: Ask,
@@ -129,12 +141,9 @@ class _Driver:
     async def _look_on(self, watch: Watch) -> None:
         """Return when the run is to be stopped."""
         noted = self._noted
-        while True:
+        while not noted.stopped:
+            noted.stopped = watch(noted) or ""
             await asyncio.sleep(_LOOK_SECONDS)
-            if not noted.stopped:
-                noted.stopped = watch(noted) or ""
-            if noted.stopped:
-                return
 
     async def _open(self) -> None:
         for request in self._left:
@@ -172,10 +181,20 @@ class _Driver:
         except Exhausted as error:
             noted.stopped, noted.exhausted = str(error), True
             return
+        if self._workload.strict:
+            outcome = _whole(outcome, request)
         record.ended, record.outcome = self._clock.boottime(), outcome
         noted.answered += 1
         if outcome.failure:
             noted.failed += 1
             noted.first_failure = noted.first_failure or outcome.failure
-            if self._workload.stop_at_failure:
+            if self._workload.strict:
                 noted.stopped = noted.stopped or outcome.failure
+
+
+def _whole(outcome: Outcome, request: Request) -> Outcome:
+    """Return the outcome, as a failure where the answer is too short."""
+    if outcome.failure or outcome.tokens >= request.output_tokens:
+        return outcome
+    short = f"{outcome.tokens} tokens came where {request.output_tokens} were asked for"
+    return replace(outcome, failure=short)

@@ -15,8 +15,10 @@ from typing import Any
 
 from hpuwatch.errors import ResourceError, UsageError
 from hpuwatch.load.figures import PERCENTILES
+from hpuwatch.load.order import Order
+from hpuwatch.load.target import Target
 from hpuwatch.load.tools import (
-    Job,
+    check_figures,
     check_words,
     flags_in,
     help_of,
@@ -47,37 +49,39 @@ class GuideLlm:
 
     name = "guidellm"
 
-    def command(self, job: Job, folder: Path) -> Sequence[str]:
+    def command(self, target: Target, order: Order, folder: Path) -> Sequence[str]:
         """Return the command line, after the help has named all that the scenario says."""
         program = program_of("guidellm")
-        if job.limits:
+        if order.limits:
             raise UsageError(
                 "--goodput can't be asked of guidellm: leave it out, or measure with "
                 "--tool own"
             )
         text = help_of([program, "run", "--help"])
         known = {*flags_in(text), *_words(text)}
-        check_words(self.name, (*_FLAGS, *_KINDS, _PROFILES[job.arrivals]), known)
+        check_words(self.name, (*_FLAGS, *_KINDS, _PROFILES[order.arrivals]), known)
         path = folder / _SCENARIO
         path.touch(mode=0o600)
-        path.write_text(json.dumps(_scenario(job, folder)), encoding="utf-8")
+        path.write_text(json.dumps(_scenario(target, order, folder)), encoding="utf-8")
         return [program, "run", "--config", str(path), "--disable-console-interactive"]
 
-    def environment(self, job: Job) -> Mapping[str, str]:
+    def environment(self, target: Target) -> Mapping[str, str]:
         """Return nothing: the scenario says it all."""
-        del job
+        del target
         return {}
 
-    def read(self, job: Job, folder: Path) -> dict[str, Any]:
+    def read(self, order: Order, folder: Path) -> dict[str, Any]:
         """Return the first benchmark of its report in our fields."""
         report = read_json(folder / _RESULT, self.name)
         try:
-            return _fields(report["benchmarks"][0], job)
-        except (KeyError, IndexError, TypeError) as error:
+            told = _fields(report["benchmarks"][0], order)
+        except (LookupError, TypeError, ZeroDivisionError) as error:
             raise ResourceError(
                 f"guidellm wrote a report of another form ({error!r} in it): install "
                 "another release of it, or measure with --tool own"
             ) from None
+        check_figures(self.name, told)
+        return told
 
 
 def _words(text: str) -> set[str]:
@@ -86,44 +90,45 @@ def _words(text: str) -> set[str]:
     return set(plain.split())
 
 
-def _scenario(job: Job, folder: Path) -> dict[str, Any]:
+def _scenario(target: Target, order: Order, folder: Path) -> dict[str, Any]:
+    key, (inputs, outputs) = target.endpoint.key, order.lengths
     backend: dict[str, Any] = {
         "kind": "openai_http",
-        "target": job.endpoint.url,
-        "model": job.model,
-        "request_format": job.route.path,
+        "target": target.endpoint.url,
+        "model": target.model,
+        "request_format": target.route.path,
     }
-    if job.key is not None:
-        backend["api_key"] = job.key
-    profile: dict[str, Any] = {"kind": _PROFILES[job.arrivals]}
-    if job.arrivals is Arrivals.CLOSED:
-        profile["streams"] = [job.concurrency]
+    if key is not None:
+        backend["api_key"] = key
+    profile: dict[str, Any] = {"kind": _PROFILES[order.arrivals]}
+    if order.arrivals is Arrivals.CLOSED:
+        profile["streams"] = [order.concurrency]
     else:
-        profile["rate"] = [job.rate]
+        profile["rate"] = [order.rate]
     data = {"kind": "synthetic_text"}
-    data |= _lengths("prompt_tokens", job.inputs)
-    data |= _lengths("output_tokens", job.outputs)
+    data |= _lengths("prompt_tokens", inputs)
+    data |= _lengths("output_tokens", outputs)
     spec: dict[str, Any] = {
         "backend": backend,
         "profile": profile,
         "data": [data],
-        "constraints": [{"kind": "max_requests", "count": job.requests}],
-        "seed": {"kind": "static", "value": job.seed},
+        "constraints": [{"kind": "max_requests", "count": order.requests}],
+        "seed": {"kind": "static", "value": order.seed},
         "outputs": [{"kind": "json", "path": str(folder / _RESULT)}],
     }
-    if job.tokenizer is not None:
-        spec["tokenizer"] = {"kind": "huggingface_auto", "model": job.tokenizer}
+    if order.tokenizer is not None:
+        spec["tokenizer"] = {"kind": "huggingface_auto", "model": order.tokenizer}
     return {"spec": spec}
 
 
 def _lengths(name: str, span: Span) -> dict[str, Any]:
-    told = {name: round((span.least + span.most) / 2)}
+    told = {name: span.middle}
     if span.most > span.least:
         told |= {f"{name}_min": span.least, f"{name}_max": span.most}
     return told
 
 
-def _fields(benchmark: Mapping[str, Any], job: Job) -> dict[str, Any]:
+def _fields(benchmark: Mapping[str, Any], order: Order) -> dict[str, Any]:
     """Return our fields.
 
     Raises:
@@ -135,10 +140,10 @@ def _fields(benchmark: Mapping[str, Any], job: Job) -> dict[str, Any]:
     outputs = metrics["output_token_count"]["successful"]["total_sum"]
     done = totals["successful"]
     told: dict[str, Any] = {
-        "num_prompts": job.requests,
-        "request_rate": "inf" if job.rate is None else job.rate,
-        "burstiness": 1.0 if job.arrivals is Arrivals.POISSON else None,
-        "max_concurrency": job.concurrency,
+        "num_prompts": order.requests,
+        "request_rate": "inf" if order.rate is None else order.rate,
+        "burstiness": 1.0 if order.arrivals is Arrivals.POISSON else None,
+        "max_concurrency": order.concurrency,
         "duration": seconds,
         "completed": done,
         "failed": totals["errored"],

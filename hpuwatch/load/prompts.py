@@ -44,6 +44,7 @@ class Units:
     """A vocabulary whose members all have one width, and how a run of them is written.
 
     Attributes:
+        name: what a report calls them.
         members: of equal width.
         joint: what stands between two of them.
         opening: what stands before a run, as JSON.
@@ -52,6 +53,7 @@ class Units:
         tokens_around: tokens that the server adds to each prompt, as a chat template does.
     """
 
+    name: str
     members: Sequence[str]
     joint: str
     opening: str
@@ -65,8 +67,9 @@ class Units:
 
 
 # Any vocabulary of today has ids up to 30,000, and the special ones lie outside this range.
-TOKEN_IDS = Units([str(number) for number in range(10_000, 30_000)], ",", "[", "]")
-WORDS = Units(_WORDS, " ", '"', '"')
+_IDS = [str(number) for number in range(10_000, 30_000)]
+TOKEN_IDS = Units("token ids", _IDS, ",", "[", "]")
+WORDS = Units("words", _WORDS, " ", '"', '"')
 
 
 class Prompts:

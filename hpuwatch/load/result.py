@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from hpuwatch import __version__
-from hpuwatch.load.client import Route
 from hpuwatch.load.counters import Counted
 from hpuwatch.load.drive import Run
 from hpuwatch.load.figures import Measured, figures, measured, percentile
-from hpuwatch.load.workload import Arrivals, Asked, Workload, asked_of
+from hpuwatch.load.order import Order
+from hpuwatch.load.prompts import TOKEN_IDS, Units
+from hpuwatch.load.target import Route, Target
+from hpuwatch.load.workload import Arrivals, Totals, Workload, totals_of
 
 SCHEMA = "hpuwatch.load/1"
 BUSY_SHARE = 0.9
@@ -30,26 +32,16 @@ class About:
     """What a run was about.
 
     Attributes:
-        model: the name it was asked by.
-        route: which endpoint.
-        url: of the server.
-        source: the trace's path, None where lengths were drawn.
-        warp: how many times as fast the trace was replayed.
-        limits: of a good request, in milliseconds.
-        prompts: ``token ids`` or ``words``.
-        tokens_each: tokens of a word, as the server counts them; 1 for token ids.
+        target: who was asked.
+        order: what was asked for.
+        units: what its prompts were made of; token ids count one each.
         version: of the server, None where it doesn't say.
         is_simulated: the server says beside its version that it is.
     """
 
-    model: str
-    route: Route
-    url: str
-    source: str | None = None
-    warp: float = 1.0
-    limits: Mapping[str, float] = field(default_factory=dict)
-    prompts: str = ""
-    tokens_each: float = 1.0
+    target: Target
+    order: Order
+    units: Units = TOKEN_IDS
     version: str | None = None
     is_simulated: bool = False
 
@@ -57,18 +49,19 @@ class About:
 def heading(about: About, now: float, num_prompts: int, tool: str) -> dict[str, object]:
     """Return the first fields: what was run, when, against what."""
     moment = datetime.fromtimestamp(now, timezone.utc)
+    target = about.target
     return {
         "schema": SCHEMA,
         "date": moment.strftime("%Y%m%d-%H%M%S"),
-        "endpoint_type": _BACKENDS[about.route],
-        "backend": _BACKENDS[about.route],
+        "endpoint_type": _BACKENDS[target.route],
+        "backend": _BACKENDS[target.route],
         "label": None,
-        "model_id": about.model,
+        "model_id": target.model,
         "tokenizer_id": None,
         "num_prompts": num_prompts,
         "tool": tool,
         "hpuwatch_version": __version__,
-        "url": about.url,
+        "url": target.endpoint.url,
         "server_version": about.version,
     }
 
@@ -85,25 +78,25 @@ def document(
         counted: what the server counted meanwhile.
         now: seconds since the epoch.
     """
-    asked = asked_of([record.request for record in run.records])
-    planned = asked.requests if run.planned is None else run.planned
+    totals = totals_of([record.request for record in run.records])
+    planned = totals.requests if run.planned is None else run.planned
     told = heading(about, now, planned, "own")
-    told |= _traffic(workload, asked)
+    told |= _traffic(workload, totals)
     seen = measured(run)
-    told |= figures(seen, about.limits)
+    told |= figures(seen, about.order.limits)
     told |= {
-        "goodput_limits_ms": dict(about.limits),
+        "goodput_limits_ms": dict(about.order.limits),
         "origin": _origin(about, counted),
         "simulated": _simulated(about, seen, counted),
         "stopped": run.stopped or None,
         "unfinished": sum(record.outcome is None for record in run.records),
-        "unsent": planned - asked.requests,
+        "unsent": planned - totals.requests,
         "short_answers": _short(run),
         "tokens_per_piece": _tokens_per_piece(run),
         "failures": _failures(run),
         "client": _client(run),
         "server": dict(counted.figures),
-        "workload": _workload(about, workload, asked),
+        "workload": _workload(about, workload, totals),
     }
     return told
 
@@ -113,13 +106,13 @@ def _origin(about: About, counted: Counted) -> str:
     return "simulated" if simulated else "measured"
 
 
-def _traffic(workload: Workload, asked: Asked) -> dict[str, object]:
+def _traffic(workload: Workload, totals: Totals) -> dict[str, object]:
     """Return the three fields by which vLLM tells how requests were spaced.
 
     Its burstiness is the shape of a gamma distribution: 1 is Poisson, more is more even.
     """
     burstiness = {Arrivals.POISSON: 1.0, Arrivals.CONSTANT: "inf"}
-    rate = asked.rate if workload.rate is None else workload.rate
+    rate = totals.rate if workload.rate is None else workload.rate
     return {
         "request_rate": "inf" if rate is None else rate,
         "burstiness": burstiness.get(workload.arrivals),
@@ -138,7 +131,7 @@ def _simulated(
     passed = _passed(counted)
     if passed is None or counted.speed is None:
         return None
-    told = figures(seen, about.limits, counted.speed)
+    told = figures(seen, about.order.limits, counted.speed)
     own, ours = counted.figures.get("mean_e2el_ms"), told["mean_e2el_ms"]
     error = ours / own - 1 if own and isinstance(ours, float) else None
     return passed | told | {"e2el_error": error}
@@ -202,17 +195,18 @@ def _client(run: Run) -> dict[str, object]:
     }
 
 
-def _workload(about: About, workload: Workload, asked: Asked) -> dict[str, object]:
+def _workload(about: About, workload: Workload, totals: Totals) -> dict[str, object]:
+    order = about.order
     return {
-        "trace": about.source,
-        "warp": about.warp if about.source else None,
+        "trace": str(order.trace) if order.trace else None,
+        "warp": (order.warp or 1.0) if order.trace else None,
         "arrivals": workload.arrivals.value,
-        "asked_input_tokens": asked.input_tokens,
-        "asked_output_tokens": asked.output_tokens,
-        "asked_prefix_tokens": asked.prefix_tokens,
-        "sending_seconds": asked.seconds,
-        "prompts": about.prompts,
-        "tokens_per_word": about.tokens_each,
+        "asked_input_tokens": totals.input_tokens,
+        "asked_output_tokens": totals.output_tokens,
+        "asked_prefix_tokens": totals.prefix_tokens,
+        "sending_seconds": totals.seconds,
+        "prompts": about.units.name,
+        "tokens_per_word": about.units.tokens_each,
     }
 
 
@@ -231,7 +225,7 @@ def tool_document(
     return {
         **heading(about, now, 0, tool),
         **told,
-        "goodput_limits_ms": dict(about.limits),
+        "goodput_limits_ms": dict(about.order.limits),
         "origin": _origin(about, counted),
         "simulated": _passed(counted),
         "server": dict(counted.figures),

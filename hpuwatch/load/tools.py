@@ -1,7 +1,7 @@
 """Other load generators, used where they are installed: what they share.
 
 A tool's command line changes between its releases.  So its help is read first, every flag
-that a job needs is looked for there, and one that is missing is told before anything is sent.
+that an order needs is looked for there, and one that is missing is told before anything is sent.
 The tool then runs as its user would run it, its output goes to our stderr, and the result
 that it writes is turned into our document.
 """
@@ -9,76 +9,41 @@ that it writes is turned into our document.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any, Protocol
 
 from hpuwatch.errors import ResourceError
-from hpuwatch.load.client import Route
-from hpuwatch.load.endpoint import Endpoint
-from hpuwatch.load.workload import Arrivals, Span
+from hpuwatch.load.order import Order
+from hpuwatch.load.target import Target
+from hpuwatch.parse.clean import clean
 
 _HELP_SECONDS = 120  # vLLM imports for many seconds
-_AUTHORIZATION = "Authorization"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a tool is to do; it draws lengths and arrivals itself.
-
-    Attributes:
-        endpoint: where the server listens, and its key.
-        model: the name it is asked by.
-        route: which endpoint.
-        inputs: lengths of the prompts.
-        outputs: lengths of the answers.
-        requests: how many are sent.
-        arrivals: what decides when each is sent, never a trace.
-        rate: requests per second, None in a closed loop.
-        concurrency: requests in flight at most, None without a bound.
-        seed: of what is drawn.
-        limits: of a good request, in milliseconds.
-        tokenizer: its name or folder, None for the model's name.
-        detailed: keep what is known of each request.
-    """
-
-    endpoint: Endpoint
-    model: str
-    route: Route
-    inputs: Span
-    outputs: Span
-    requests: int
-    arrivals: Arrivals
-    rate: float | None = None
-    concurrency: int | None = None
-    seed: int = 0
-    limits: Mapping[str, float] = field(default_factory=dict)
-    tokenizer: str | None = None
-    detailed: bool = False
-
-    @property
-    def key(self) -> str | None:
-        """Return the server's API key, None if it has none."""
-        given = self.endpoint.headers.get(_AUTHORIZATION)
-        return None if given is None else given.removeprefix("Bearer ")
+# Wide and plain: a help that fits itself to a terminal cuts long flags off, or colours them.
+_PLAIN = {"COLUMNS": "400", "NO_COLOR": "1", "TERM": "dumb"}
+_FIGURE = re.compile(
+    "duration|completed|failed|num_prompts|.*_throughput|.*_ms|request_goodput"
+    "|total_.*_tokens|max_.*"
+)
 
 
 class Tool(Protocol):
-    """A load generator that can do a job."""
+    """A load generator that can carry out an order; lengths and arrivals it draws itself."""
 
     @property
     def name(self) -> str:
         """Return what its users call it."""
         ...
 
-    def command(self, job: Job, folder: Path) -> Sequence[str]:
-        """Return the command line for a job whose result goes into a folder.
+    def command(self, target: Target, order: Order, folder: Path) -> Sequence[str]:
+        """Return the command line for an order whose result goes into a folder.
 
         Raises:
             ResourceError: it is not installed, or has changed.
@@ -86,11 +51,11 @@ class Tool(Protocol):
         """
         ...
 
-    def environment(self, job: Job) -> Mapping[str, str]:
+    def environment(self, target: Target) -> Mapping[str, str]:
         """Return the variables it is given, a key among them."""
         ...
 
-    def read(self, job: Job, folder: Path) -> dict[str, Any]:
+    def read(self, order: Order, folder: Path) -> dict[str, Any]:
         """Return the fields of our document that its result tells.
 
         Raises:
@@ -125,6 +90,7 @@ def help_of(command: Sequence[str]) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            env={**os.environ, **_PLAIN},
             timeout=_HELP_SECONDS,
             check=False,
         )
@@ -133,7 +99,8 @@ def help_of(command: Sequence[str]) -> str:
             f"`{' '.join(command)}` can't be asked for its options ({error}): run it by "
             "hand, or measure with --tool own"
         ) from None
-    return asked.stdout.decode("utf-8", "replace")
+    lines = asked.stdout.decode("utf-8", "replace").splitlines()
+    return "\n".join(map(clean, lines))
 
 
 def flags_in(text: str) -> frozenset[str]:
@@ -156,8 +123,10 @@ def check_words(tool: str, needed: Iterable[str], known: Iterable[str]) -> None:
         )
 
 
-def run_tool(tool: Tool, job: Job, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Let a tool do a job and return the fields of our document that it tells.
+def run_tool(
+    tool: Tool, target: Target, order: Order, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Let a tool carry out an order and return the fields of our document that it tells.
 
     Raises:
         ResourceError: it is not installed, has changed, or failed.
@@ -165,33 +134,48 @@ def run_tool(tool: Tool, job: Job, environment: Mapping[str, str]) -> dict[str, 
     """
     with tempfile.TemporaryDirectory(prefix="hpuwatch-load-") as scratch:
         folder = Path(scratch)
-        command = tool.command(job, folder)
+        command = tool.command(target, order, folder)
         done = subprocess.run(  # noqa: S603  the program that the user named
             command,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
-            env={**environment, **tool.environment(job)},
+            env={**environment, **tool.environment(target)},
             check=False,
         )
         if done.returncode:
             raise ResourceError(
                 f"{tool.name} ended with code {done.returncode}: what it said stands above"
             )
-        return tool.read(job, folder)
+        return tool.read(order, folder)
 
 
 def read_json(path: Path, tool: str) -> dict[str, Any]:
-    """Return the JSON object in a tool's result.
+    """Return the JSON object in a tool's result; what is NaN or endless in it is None.
 
     Raises:
         ResourceError: there is none.
     """
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        text = path.read_text(encoding="utf-8")
+        told = json.loads(text, parse_constant=lambda _: None)
+    except (OSError, ValueError, RecursionError) as error:
         raise ResourceError(
             f"{tool} wrote no result that can be read ({error}): what it said stands above"
         ) from None
     if not isinstance(told, dict):
         raise ResourceError(f"{tool} wrote a result that is no JSON object")
     return told
+
+
+def check_figures(tool: str, told: Mapping[str, Any]) -> None:
+    """Check that what will be shown as numbers is numbers, or None.
+
+    Raises:
+        ResourceError: something isn't.
+    """
+    for key, value in told.items():
+        if _FIGURE.fullmatch(key) and type(value) not in {int, float, NoneType}:
+            raise ResourceError(
+                f"{tool} wrote a result of another form: {key} is no number; install "
+                "another release of it, or measure with --tool own"
+            )

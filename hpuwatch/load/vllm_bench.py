@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hpuwatch.errors import UsageError
-from hpuwatch.load.client import Route
 from hpuwatch.load.figures import METRICS, PERCENTILES
+from hpuwatch.load.order import Order
+from hpuwatch.load.target import Route, Target
 from hpuwatch.load.tools import (
-    Job,
+    check_figures,
     check_words,
     flags_in,
     help_of,
@@ -21,6 +22,7 @@ from hpuwatch.load.workload import Arrivals, Span
 
 _RESULT = "result.json"
 _NEEDED_KEYS = (
+    "num_prompts",
     "duration",
     "completed",
     "total_input_tokens",
@@ -38,7 +40,7 @@ class VllmBench:
 
     name = "vllm bench serve"
 
-    def command(self, job: Job, folder: Path) -> Sequence[str]:
+    def command(self, target: Target, order: Order, folder: Path) -> Sequence[str]:
         """Return the command line, after its help has named every flag of it."""
         start = [program_of("vllm"), "bench", "serve"]
         # Newer ones list all flags only when asked for all; older ones don't know that.
@@ -46,7 +48,7 @@ class VllmBench:
         if "--num-prompts" not in text:
             text = help_of([*start, "--help"])
         known = flags_in(text)
-        flags = list(_flags(job, folder))
+        flags = list(_flags(target, order, folder))
         if "--backend" not in known:  # its name before 0.11
             flags = [
                 ("--endpoint-type" if flag == "--backend" else flag, values)
@@ -55,71 +57,74 @@ class VllmBench:
         check_words(self.name, (flag for flag, _ in flags), known)
         return [*start, *(word for flag, values in flags for word in (flag, *values))]
 
-    def environment(self, job: Job) -> Mapping[str, str]:
+    def environment(self, target: Target) -> Mapping[str, str]:
         """Return the key, which it takes from there."""
-        return {} if job.key is None else {"OPENAI_API_KEY": job.key}
+        key = target.endpoint.key
+        return {} if key is None else {"OPENAI_API_KEY": key}
 
-    def read(self, job: Job, folder: Path) -> dict[str, Any]:
-        """Return its result as it is; only a count that older ones lack is added."""
+    def read(self, order: Order, folder: Path) -> dict[str, Any]:
+        """Return its result as it is; only what older ones lack or misspell is mended."""
+        del order
         told = read_json(folder / _RESULT, self.name)
+        told.setdefault("request_goodput", told.pop("request_goodput:", None))
         check_words(self.name, _NEEDED_KEYS, told)
-        told.setdefault("failed", job.requests - told["completed"])
+        check_figures(self.name, told)
+        told.setdefault("failed", told["num_prompts"] - told["completed"])
         return told
 
 
-def _flags(job: Job, folder: Path) -> Iterator[tuple[str, Sequence[str]]]:
+def _flags(
+    target: Target, order: Order, folder: Path
+) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each flag with its values.
 
     Raises:
         UsageError: it can't do that.
     """
-    chat = job.route is Route.CHAT
+    inputs, outputs = order.lengths
+    chat = target.route is Route.CHAT
     yield "--backend", ["openai-chat" if chat else "openai"]
-    yield "--base-url", [job.endpoint.url]
-    yield "--endpoint", [job.route.path]
-    yield "--model", [job.model]
-    if job.tokenizer is not None:
-        yield "--tokenizer", [job.tokenizer]
+    yield "--base-url", [target.endpoint.url]
+    yield "--endpoint", [target.route.path]
+    yield "--model", [target.model]
+    if order.tokenizer is not None:
+        yield "--tokenizer", [order.tokenizer]
     yield "--dataset-name", ["random"]
-    yield "--random-input-len", [str(_middle(job.inputs))]
-    yield "--random-output-len", [str(_middle(job.outputs))]
-    yield "--random-range-ratio", [f"{_ratio(job):g}"]
-    yield "--num-prompts", [str(job.requests)]
-    yield "--request-rate", ["inf" if job.rate is None else f"{job.rate:g}"]
-    if job.arrivals is Arrivals.CONSTANT:
+    yield "--random-input-len", [str(inputs.middle)]
+    yield "--random-output-len", [str(outputs.middle)]
+    yield "--random-range-ratio", [f"{_ratio(inputs, outputs):g}"]
+    yield "--num-prompts", [str(order.requests)]
+    yield "--request-rate", ["inf" if order.rate is None else f"{order.rate:g}"]
+    if order.arrivals is Arrivals.CONSTANT:
         yield "--burstiness", [_EVEN]
-    if job.concurrency is not None:
-        yield "--max-concurrency", [str(job.concurrency)]
+    if order.concurrency is not None:
+        yield "--max-concurrency", [str(order.concurrency)]
     yield "--ignore-eos", []
-    yield "--seed", [str(job.seed)]
+    yield "--seed", [str(order.seed)]
     yield "--percentile-metrics", [",".join(METRICS)]
     yield "--metric-percentiles", [",".join(map(str, PERCENTILES))]
-    if job.limits:
-        yield "--goodput", [f"{name}:{most:g}" for name, most in job.limits.items()]
+    if order.limits:
+        yield "--goodput", [f"{name}:{most:g}" for name, most in order.limits.items()]
     yield "--save-result", []
-    if job.detailed:
+    if order.detailed:
         yield "--save-detailed", []
     yield "--result-dir", [str(folder)]
     yield "--result-filename", [_RESULT]
 
 
-def _middle(span: Span) -> int:
-    return round((span.least + span.most) / 2)
-
-
-def _ratio(job: Job) -> float:
+def _ratio(inputs: Span, outputs: Span) -> float:
     """Return how far lengths may lie from their middle, as a share of it.
 
     Raises:
         UsageError: it would be another for prompts than for answers.
     """
-    inputs, outputs = (
+    ratio, other = (
         round((span.most - span.least) / (span.most + span.least), 3)
-        for span in (job.inputs, job.outputs)
+        for span in (inputs, outputs)
     )
-    if inputs != outputs:
+    if ratio != other:
         raise UsageError(
             "vllm bench serve spreads prompts and answers by one ratio: give both ranges "
             "the same relative width, or measure with --tool own"
         )
-    return inputs
+    return ratio

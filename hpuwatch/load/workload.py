@@ -28,6 +28,7 @@ ARRIVAL, INPUT, OUTPUT = "arrival_s", "input_tokens", "output_tokens"
 PREFIX = "cached_prefix_tokens"
 _NEEDED = (ARRIVAL, INPUT, OUTPUT)
 _MOST_TOKENS = 10_000_000
+_MOST_CHARACTERS = 100_000  # of a line: a packed one may be gigabytes
 
 
 class Arrivals(str, Enum):
@@ -68,7 +69,8 @@ class Workload:
         concurrency: requests in flight in a closed loop, None otherwise.
         rate: requests per second as asked for, None where nothing was.
         seconds: none is sent later than this after the begin; None for no such end.
-        stop_at_failure: the first request that fails ends the run.
+        strict: an answer shorter than asked for has failed, and the first request that
+            fails ends the run.
     """
 
     requests: Iterable[Request]
@@ -76,7 +78,7 @@ class Workload:
     concurrency: int | None = None
     rate: float | None = None
     seconds: float | None = None
-    stop_at_failure: bool = False
+    strict: bool = False
 
     @property
     def planned(self) -> int | None:
@@ -85,7 +87,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Totals:
     """What a number of requests come to.
 
     Attributes:
@@ -108,9 +110,9 @@ class Asked:
         return (self.requests - 1) / self.seconds if self.seconds > 0 else None
 
 
-def asked_of(requests: Sequence[Request]) -> Asked:
+def totals_of(requests: Sequence[Request]) -> Totals:
     """Return what requests come to."""
-    return Asked(
+    return Totals(
         requests=len(requests),
         input_tokens=sum(each.input_tokens for each in requests),
         output_tokens=sum(each.output_tokens for each in requests),
@@ -125,6 +127,11 @@ class Span:
 
     least: int
     most: int
+
+    @property
+    def middle(self) -> int:
+        """Return the length halfway."""
+        return round((self.least + self.most) / 2)
 
 
 def drawn_lengths(
@@ -172,13 +179,17 @@ def read_trace(path: Path) -> Iterator[Request]:
         with path.open("rb") as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
             plain = gzip.GzipFile(fileobj=raw) if packed else raw
-            with io.TextIOWrapper(plain, "utf-8", newline="") as text:
+            with io.TextIOWrapper(plain, "utf-8-sig", newline="") as text:
                 yield from _rows(path, text)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         # gzip's own complaint is an OSError too, without a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise MissingFileError(
                 f"the trace {path} can't be opened: {error.strerror}"
+            ) from None
+        if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
+            raise InputError(
+                f"{path} is packed, but cut off or damaged ({error}): copy it anew"
             ) from None
         raise InputError(
             f"{path} is no CSV file, nor a gzipped one ({error}): a trace has the columns "
@@ -187,7 +198,7 @@ def read_trace(path: Path) -> Iterator[Request]:
 
 
 def _rows(path: Path, text: io.TextIOBase) -> Iterator[Request]:
-    rows = csv.DictReader(text)
+    rows = csv.DictReader(_lines(path, text))
     try:
         yield from _checked(path, rows)
     except csv.Error as error:
@@ -196,17 +207,38 @@ def _rows(path: Path, text: io.TextIOBase) -> Iterator[Request]:
         ) from None
 
 
+def _lines(path: Path, text: io.TextIOBase) -> Iterator[str]:
+    for number in itertools.count(1):
+        line = text.readline(_MOST_CHARACTERS)
+        if not line:
+            return
+        if len(line) == _MOST_CHARACTERS:
+            raise InputError(
+                f"{path}:{number}: a line of {_MOST_CHARACTERS:,} characters or more is no "
+                "row of a trace"
+            )
+        yield line
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    for name in (*_NEEDED, PREFIX):
+        count = names.count(name)
+        if count > 1 or (not count and name != PREFIX):
+            how = "there twice" if count else "missing"
+            raise InputError(
+                f"{path}:1: the column {name} is {how}: a trace begins with the line "
+                f"{','.join(_NEEDED)}[,{PREFIX}]"
+            )
+
+
 def _checked(path: Path, rows: csv.DictReader[str]) -> Iterator[Request]:
-    missing = [name for name in _NEEDED if name not in (rows.fieldnames or ())]
-    if missing:
-        raise InputError(
-            f"{path}:1: the column {missing[0]} is missing: a trace begins with the line "
-            f"{','.join(_NEEDED)}[,{PREFIX}]"
-        )
+    _check_columns(path, rows.fieldnames or ())
     last = 0.0
     number = 0
     for number, row in enumerate(rows, 1):
         where = f"{path}:{rows.line_num}"
+        if None in row:
+            raise InputError(f"{where}: the row has more fields than there are columns")
         request = _request(row, number - 1, where)
         if request.due_seconds < last:
             raise InputError(

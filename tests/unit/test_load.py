@@ -16,7 +16,8 @@ from hpuwatch.errors import UsageError
 from hpuwatch.load import endpoint as endpoints
 from hpuwatch.load.endpoint import endpoint_of
 from hpuwatch.load.figures import percentile
-from hpuwatch.load.run import Target, check_plan, run_load
+from hpuwatch.load.target import Target
+from hpuwatch.load.window import check_plan, run_load
 from hpuwatch.testing import completions
 from hpuwatch.testing.completions import Answer, Handler, pieces, usage
 from hpuwatch.tune.trial import LoadPlan
@@ -148,7 +149,7 @@ def test_a_key_is_sent_and_never_shown() -> None:
 
     with serving(answer) as (target, bodies):
         url = target.endpoint.url
-        keyed = endpoint_of(url, {"Authorization": "Bearer abc123"})
+        keyed = endpoint_of(url, "abc123")
         run_load(Target(keyed, "m"), PLAN, SystemClock())
     assert {body["authorization"] for body in bodies} == {"Bearer abc123"}
     assert "abc123" not in repr(keyed)
@@ -161,6 +162,12 @@ def test_what_the_server_says_of_itself() -> None:
         assert endpoints.preemptions(target.endpoint) == 12
         assert endpoints.get(target.endpoint, "/health") is None
         assert endpoints.is_listening(target.endpoint)
+
+
+def test_what_can_t_be_read_of_the_metrics_is_passed_over() -> None:
+    with completions.serving() as served:
+        served.pages["/metrics"] = "a ---\nb 1e999\nc{x ..-+e\nd NaN\ne 1.1.1\nf 2\n"
+        assert endpoints.scrape(endpoint_of(served.url)) == {"f": 2.0}
 
 
 def test_a_server_that_is_gone_says_nothing() -> None:

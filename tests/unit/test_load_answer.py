@@ -88,7 +88,7 @@ def test_each_piece_has_the_moment_at_which_it_came() -> None:
 def test_only_what_carries_a_token_is_counted(
     events: Sequence[object], count: int
 ) -> None:
-    reader = read(chunks(*map(event, events)))
+    reader = read(chunks(*map(event, events), event("[DONE]")))
     assert len(reader.arrivals) == count
     assert not reader.failure
 
@@ -108,21 +108,71 @@ def test_spaces_carriage_returns_and_comments_don_t_matter() -> None:
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_body_with_a_length_may_be_followed_by_another_answer(keeps: bool) -> None:
-    body = event(piece("a"))
+    body = event(piece("a", "stop"))
     head = HEAD + (b"" if keeps else b"connection: close\r\n")
     reader = read(head + b"content-length: %d\r\n\r\n" % len(body) + body)
     assert (reader.complete, reader.keeps_open) == (True, keeps)
 
 
 def test_a_body_without_a_length_ends_with_the_connection() -> None:
-    reader = read(HEAD + b"\r\n" + event(piece("a")))
+    reader = read(HEAD + b"\r\n" + event(piece("a", "stop")))
     assert not reader.complete
     reader.end(1.0)
     assert (reader.complete, reader.failure, reader.keeps_open) == (True, "", False)
 
 
-def test_an_interim_answer_and_trailers_are_passed_over() -> None:
-    reader = read(b"HTTP/1.1 100 Continue\r\n\r\n" + STREAM[:-2] + b"X-A: 1\r\n\r\n")
+@pytest.mark.parametrize(
+    ("events", "is_whole"),
+    [
+        ([piece("a"), piece("b", "length")], True),
+        ([piece("a"), piece("", "stop"), USAGE], True),
+        ([piece("a"), "[DONE]"], True),
+        ([piece("a", "stop"), piece("b")], False),
+        ([piece("a"), USAGE], False),
+    ],
+)
+def test_a_stream_that_doesn_t_say_that_it_ends_was_cut_off(
+    events: Sequence[object], is_whole: bool
+) -> None:
+    reader = read(chunks(*map(event, events)))
+    assert reader.complete
+    assert reader.failure == (
+        "" if is_whole else "the stream ended before the answer did"
+    )
+
+
+COUNTS = st.one_of(
+    st.none(), st.booleans(), st.text(), st.floats(), st.integers(), st.just(10**400)
+)
+JSON = st.recursive(COUNTS, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+
+
+@given(JSON, JSON, JSON, st.booleans())
+def test_whatever_a_server_sends_counts_are_none_or_whole_numbers(
+    count: object, choices: object, delta: object, streams: bool
+) -> None:
+    event_of = {
+        "choices": [{"delta": delta, "text": choices}] if streams else choices,
+        "usage": {"prompt_tokens": count, "completion_tokens": count},
+    }
+    for said in (chunks(event(event_of)), plain(200, json.dumps(event_of))):
+        reader = read(said)
+        assert reader.complete
+        for tokens in (reader.input_tokens, reader.output_tokens):
+            assert tokens is None or (type(tokens) is int and 0 <= tokens < 1 << 41)
+
+
+@given(st.binary())
+def test_any_bytes_are_an_answer_or_a_failure(data: bytes) -> None:
+    for said in (data, CHUNKED + data, HEAD + b"\r\n" + data):
+        reader = read(said)
+        reader.end(1.0)
+        assert reader.failure
+
+
+def test_interim_answers_and_trailers_are_passed_over() -> None:
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n" * 3000
+    reader = read(interim + STREAM[:-2] + b"X-A: 1\r\n\r\n")
     assert (reader.status, reader.complete, len(reader.arrivals)) == (200, True, 3)
 
 
@@ -152,7 +202,17 @@ def plain(status: int, body: str) -> bytes:
         (plain(200, "[]"), "the answer is no completion"),
         (b"SSH-2.0-OpenSSH\r\n\r\n", "what came is no HTTP/1.1 answer"),
         (CHUNKED + b"zz\r\n", "what came is no HTTP/1.1 answer"),
+        (CHUNKED + b"-5\r\n", "what came is no HTTP/1.1 answer"),
+        (HEAD + b"content-length: -5\r\n\r\n", "what came is no HTTP/1.1 answer"),
+        (b"HTTP/1.1 0 X\r\n\r\n", "what came is no HTTP/1.1 answer"),
+        (plain(500, "\x1b[31mboom\x07"), "HTTP 500: boom"),
+        (plain(500, json.dumps({"detail": "\x1b[2J\ud800"})), "HTTP 500: ?"),
+        (HEAD + b"\r\n" + b"a" * (2 << 20), "the stream holds a line without end"),
         (chunks(b"data: {oops\n\n"), "the stream holds what is no JSON"),
+        (
+            chunks(b"data: " + b"[" * 100_000 + b"\n"),
+            "the stream holds what is no JSON",
+        ),
         (chunks(event("[DONE]")), "the answer has no text"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", "the answer has no text"),
         (

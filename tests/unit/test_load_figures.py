@@ -7,17 +7,21 @@ import json
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpuwatch.cli.load_page import markdown_page, plan_page, text_page
 from hpuwatch.clock import SystemClock
-from hpuwatch.load.client import Exhausted, Outcome, Route
-from hpuwatch.load.counters import Counted, Reading, between
+from hpuwatch.load.client import Exhausted, Outcome
+from hpuwatch.load.counters import Counted, Scrape, between
 from hpuwatch.load.drive import Record, Run, drive
+from hpuwatch.load.endpoint import endpoint_of
 from hpuwatch.load.figures import detail, figures, measured
+from hpuwatch.load.order import Order
 from hpuwatch.load.result import About, document
+from hpuwatch.load.target import Target
 from hpuwatch.load.workload import Arrivals, Request, Workload
 
 pytestmark = pytest.mark.unit
@@ -129,7 +133,9 @@ def test_details_keep_a_row_for_each_request_sent() -> None:
     assert rows["errors"] == ["", "", RUN.first_failure, "stopped"]
 
 
-ABOUT = About("m", Route.COMPLETIONS, "http://h:1", "t.csv", 2.0, {"ttft": 1000.0})
+URL = "http://h:1"
+ORDER = Order(URL, trace=Path("t.csv"), warp=2.0, limits={"ttft": 1000.0})
+ABOUT = About(Target(endpoint_of(URL), "m"), ORDER)
 WORKLOAD = Workload((), Arrivals.TRACE)
 REAL = Counted(
     is_simulated=False,
@@ -177,6 +183,14 @@ def test_a_simulated_server_is_named_on_every_page_with_both_times() -> None:
         assert "Simulated latencies are off" in page
 
 
+def test_seconds_that_are_the_clock_s_are_told_once() -> None:
+    told = made(replace(SIMULATED, speed=1.002))
+    page = text_page(told)
+    assert "1.00 times as fast as the clock" in page
+    assert "by the clock" in page
+    assert "ms simulated" not in page
+
+
 def test_the_page_of_a_real_server_tells_failures_and_the_client() -> None:
     page = text_page(made())
     assert "SIMULATED" not in page
@@ -200,10 +214,10 @@ def test_the_plan_of_a_closed_loop_without_a_list_says_when_it_ends() -> None:
 
 def test_counters_show_what_grew_and_nothing_after_a_restart() -> None:
     name = "vllm:e2e_request_latency_seconds"
-    before = Reading(
+    before = Scrape(
         0.0, {f"{name}_sum": 1.0, f"{name}_count": 2.0, "vllm:prompt_tokens_total": 9.0}
     )
-    after = Reading(
+    after = Scrape(
         2.0, {f"{name}_sum": 4.0, f"{name}_count": 8.0, "vllm:prompt_tokens_total": 5.0}
     )
     counted = between(before, after)
@@ -211,11 +225,11 @@ def test_counters_show_what_grew_and_nothing_after_a_restart() -> None:
     assert (counted.is_simulated, counted.speed) == (False, None)
     seconds = "hpuwatch_simulated_seconds_total"
     fast = between(
-        Reading(0.0, {seconds: 1.0, "hpuwatch_simulated": 1.0}),
-        Reading(2.0, {seconds: 21.0, "hpuwatch_simulated": 1.0}),
+        Scrape(0.0, {seconds: 1.0, "hpuwatch_simulated": 1.0}),
+        Scrape(2.0, {seconds: 21.0, "hpuwatch_simulated": 1.0}),
     )
     assert (fast.is_simulated, fast.speed) == (True, 10.0)
-    assert between(Reading(0.0, None), Reading(1.0, None)).figures == {}
+    assert between(Scrape(0.0, None), Scrape(1.0, None)).figures == {}
 
 
 @dataclass

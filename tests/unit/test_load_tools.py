@@ -13,26 +13,19 @@ from typing import Any
 import pytest
 
 from hpuwatch.errors import ResourceError, UsageError
-from hpuwatch.load.client import Route
 from hpuwatch.load.endpoint import endpoint_of
 from hpuwatch.load.guidellm import GuideLlm
-from hpuwatch.load.tools import Job, Tool, run_tool
+from hpuwatch.load.order import Order
+from hpuwatch.load.target import Target
+from hpuwatch.load.tools import Tool, run_tool
 from hpuwatch.load.vllm_bench import VllmBench
-from hpuwatch.load.workload import Arrivals, Span
+from hpuwatch.load.workload import Span
 
 pytestmark = pytest.mark.unit
 
-KEY = {"Authorization": "Bearer secret-key"}
-JOB = Job(
-    endpoint_of("http://127.0.0.1:8000", KEY),
-    "m",
-    Route.COMPLETIONS,
-    Span(64, 192),
-    Span(16, 48),
-    requests=40,
-    arrivals=Arrivals.CLOSED,
-    concurrency=8,
-)
+URL = "http://127.0.0.1:8000"
+TARGET = Target(endpoint_of(URL, "secret-key"), "m")
+ORDER = Order(URL, concurrency=8, inputs=Span(64, 192), outputs=Span(16, 48), limit=40)
 
 BENCH_FLAGS = (
     "--backend --base-url --endpoint --model --tokenizer --dataset-name --num-prompts"
@@ -55,7 +48,8 @@ STUB = """\
 import json, os, sys
 words = sys.argv[1:]
 if "--help" in words or "--help=all" in words:
-    known = {help}
+    width = int(os.environ.get("COLUMNS", "80"))
+    known = " ".join(word[:width] for word in {help}.split(" "))
     if "--help=all" in words and not {lists_all}:
         sys.exit("error: ignored explicit argument 'all'")
     print(known if "--help=all" in words or not {lists_all} else "Config Groups: ...")
@@ -103,8 +97,8 @@ def install(
     return note
 
 
-def done(tool: Tool, job: Job = JOB) -> dict[str, Any]:
-    return run_tool(tool, job, os.environ)
+def done(tool: Tool, order: Order = ORDER) -> dict[str, Any]:
+    return run_tool(tool, TARGET, order, os.environ)
 
 
 def bench(path: Path, result: Mapping[str, Any] = BENCH_RESULT, **more: Any) -> Path:
@@ -118,7 +112,7 @@ def value(words: list[str], flag: str) -> str:
 
 def test_vllm_s_result_is_taken_as_it_is(path: Path) -> None:
     note = bench(path)
-    told = done(VllmBench(), replace(JOB, limits={"ttft": 200.0}))
+    told = done(VllmBench(), replace(ORDER, limits={"ttft": 200.0}))
     assert told == {**BENCH_RESULT, "failed": 1}
     words, key = json.loads(note.read_text())
     assert words[:2] == ["bench", "serve"]
@@ -134,7 +128,7 @@ def test_vllm_s_result_is_taken_as_it_is(path: Path) -> None:
 def test_an_older_vllm_is_spoken_to_in_its_own_words(path: Path) -> None:
     older = BENCH_FLAGS.replace("--backend", "--endpoint-type")
     note = bench(path, help_text=older, lists_all=False)
-    done(VllmBench(), replace(JOB, arrivals=Arrivals.CONSTANT, rate=2.5))
+    done(VllmBench(), replace(ORDER, concurrency=None, constant=True, rate=2.5))
     words, _ = json.loads(note.read_text())
     assert value(words, "--endpoint-type") == "openai"
     assert value(words, "--request-rate") == "2.5"
@@ -149,9 +143,38 @@ def test_a_vllm_that_has_changed_says_so_before_anything_is_sent(path: Path) -> 
 
 
 def test_a_result_of_another_form_is_refused(path: Path) -> None:
-    bench(path, {"duration": 1.0, "finished": 3})
+    bench(path, {"num_prompts": 40, "duration": 1.0, "finished": 3})
     with pytest.raises(ResourceError, match=r"has changed: .*completed"):
         done(VllmBench())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("completed", "39"), ("p99_ttft_ms", []), ("duration", True)]
+)
+def test_a_figure_that_is_no_number_is_refused(
+    path: Path, key: str, value: object
+) -> None:
+    bench(path, {**BENCH_RESULT, key: value})
+    with pytest.raises(ResourceError, match=f"{key} is no number"):
+        done(VllmBench())
+
+
+def test_what_an_older_vllm_misspells_or_can_t_divide_is_mended(path: Path) -> None:
+    older = {**BENCH_RESULT, "request_goodput:": 3.0, "mean_ttft_ms": float("nan")}
+    del older["request_goodput"]
+    bench(path, older)
+    told = done(VllmBench())
+    assert (told["request_goodput"], told["mean_ttft_ms"]) == (3.0, None)
+    assert "request_goodput:" not in told
+
+
+def test_a_coloured_help_of_a_narrow_terminal_names_its_flags(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "12")
+    red = " ".join(f"\x1b[1;31m{flag}\x1b[0m" for flag in BENCH_FLAGS.split())
+    bench(path, help_text=red)
+    assert done(VllmBench())["completed"] == 39
 
 
 def test_a_tool_that_fails_or_writes_nothing_is_told(path: Path) -> None:
@@ -166,7 +189,7 @@ def test_a_tool_that_fails_or_writes_nothing_is_told(path: Path) -> None:
 def test_one_ratio_can_t_spread_two_ranges(path: Path) -> None:
     bench(path)
     with pytest.raises(UsageError, match="by one ratio"):
-        done(VllmBench(), replace(JOB, outputs=Span(16, 16)))
+        done(VllmBench(), replace(ORDER, outputs=Span(16, 16)))
 
 
 @pytest.mark.usefixtures("path")
@@ -222,7 +245,7 @@ def guide(path: Path, report: object = GUIDE_REPORT, text: str = GUIDE_HELP) -> 
 
 def test_guidellm_s_report_is_told_in_our_fields(path: Path) -> None:
     note = guide(path)
-    told = done(GuideLlm(), replace(JOB, arrivals=Arrivals.POISSON, rate=3.0))
+    told = done(GuideLlm(), replace(ORDER, concurrency=None, rate=3.0))
     assert (told["completed"], told["failed"], told["unfinished"]) == (38, 1, 1)
     assert (told["output_throughput"], told["request_throughput"]) == (300.0, 9.5)
     assert (told["mean_ttft_ms"], told["p99_ttft_ms"]) == (100.0, 199.0)
@@ -252,7 +275,12 @@ def test_a_guidellm_that_has_changed_says_so(path: Path, text: str, words: str) 
     assert not note.exists()
 
 
-@pytest.mark.parametrize("report", [{"benchmarks": []}, {"benchmarks": [{}]}, {}])
+EMPTY = json.loads(json.dumps(GUIDE_REPORT).replace('"duration": 4.0', '"duration": 0'))
+
+
+@pytest.mark.parametrize(
+    "report", [{"benchmarks": []}, {"benchmarks": [{}]}, {}, EMPTY]
+)
 def test_a_report_of_another_form_is_refused(path: Path, report: object) -> None:
     guide(path, report)
     with pytest.raises(ResourceError, match="report of another form"):
@@ -262,4 +290,4 @@ def test_a_report_of_another_form_is_refused(path: Path, report: object) -> None
 def test_guidellm_is_not_asked_for_goodput(path: Path) -> None:
     guide(path)
     with pytest.raises(UsageError, match="can't be asked of guidellm"):
-        done(GuideLlm(), replace(JOB, limits={"ttft": 1.0}))
+        done(GuideLlm(), replace(ORDER, limits={"ttft": 1.0}))

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +19,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from hpuwatch.cli.load import stoppable
 from hpuwatch.cli.main import build
 from hpuwatch.clock import SystemClock
 from hpuwatch.errors import HpuwatchError, ResourceError, UsageError
-from hpuwatch.load.client import Client, Exhausted, Outcome, Question, Route
+from hpuwatch.load.client import Client, Exhausted, Outcome
 from hpuwatch.load.endpoint import endpoint_of
 from hpuwatch.load.prompts import TOKEN_IDS, Prompts
+from hpuwatch.load.target import Target
 from hpuwatch.load.workload import Request
+from hpuwatch.testing.clock import FakeClock
 from hpuwatch.testing.completions import Handler, complete, serving
 
 pytestmark = pytest.mark.unit
@@ -152,11 +159,43 @@ def test_a_result_that_can_t_be_kept_is_told_before_the_run(tmp_path: Path) -> N
         call("--rate", "1", "--out", str(tmp_path / "none" / "r.json"))
 
 
-def client_of(url: str, limit_seconds: float = 30.0) -> Client:
-    question = Question(
-        endpoint_of(url), "m", Route.COMPLETIONS, Prompts(TOKEN_IDS, "s")
+def test_a_signal_ends_the_run_and_another_or_one_before_it_ends_us(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _, number: killed.append(number))
+    clock = FakeClock()
+    with stoppable(clock) as signals:
+        with pytest.raises(SystemExit) as end:
+            signal.raise_signal(signal.SIGTERM)
+        assert end.value.code == 143
+        signals.running = True
+        for _ in range(2):  # as `timeout` does: to us and to our group
+            signal.raise_signal(signal.SIGTERM)
+        assert (signals.asked, killed) == (signal.SIGTERM, [])
+        clock.wait(1.0)
+        signal.raise_signal(signal.SIGTERM)
+    assert killed == [signal.SIGTERM]
+
+
+def test_ctrl_c_while_the_program_is_read_shows_no_traceback() -> None:
+    code = (
+        "import sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "import hpuwatch.cli\n"
     )
-    return Client(question, SystemClock().boottime, limit_seconds)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
+def client_of(url: str, limit_seconds: float = 30.0) -> Client:
+    target, prompts = Target(endpoint_of(url), "m"), Prompts(TOKEN_IDS, "s")
+    return Client(target, prompts, SystemClock().boottime, limit_seconds)
 
 
 def ask(url: str, times: int = 1, limit_seconds: float = 30.0) -> list[Outcome]:
@@ -171,8 +210,8 @@ def ask(url: str, times: int = 1, limit_seconds: float = 30.0) -> list[Outcome]:
 
 
 STREAM = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 34\r\n\r\n"
-    b'data: {"choices": [{"text": "a"}]}'
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 59\r\n\r\n"
+    b'data: {"choices": [{"text": "a", "finish_reason": "stop"}]}'
 )
 
 
@@ -213,7 +252,7 @@ def test_a_connection_is_used_again() -> None:
 
 
 def test_a_kept_connection_that_the_server_has_closed_costs_no_request() -> None:
-    line = STREAM.replace(b"Length: 34", b"Length: 35") + b"\n"
+    line = STREAM.replace(b"Length: 59", b"Length: 60") + b"\n"
     with scripted(line, line) as (url, served):
         outcomes = ask(url, 2)
     assert [outcome.failure for outcome in outcomes] == ["", ""]

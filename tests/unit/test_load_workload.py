@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpuwatch.app.load import Order, check_order, key_headers, plan_of, workload_of
+from hpuwatch.app.load import key_in, plan_of
 from hpuwatch.errors import InputError, MissingFileError, ResourceError, UsageError
 from hpuwatch.load.calibrate import calibrated, served_model
-from hpuwatch.load.client import Route
 from hpuwatch.load.endpoint import endpoint_of
 from hpuwatch.load.figures import read_limits
 from hpuwatch.load.openfiles import allow_connections
+from hpuwatch.load.order import Order, check_order, workload_of
 from hpuwatch.load.prompts import TOKEN_IDS, WORDS, Prompts
+from hpuwatch.load.target import Route, Target
 from hpuwatch.load.workload import Arrivals, Request, Span, read_trace
 from hpuwatch.testing.completions import Handler, complete, serving
 
@@ -56,6 +57,15 @@ def test_a_trace_needs_no_column_of_prefixes(tmp_path: Path) -> None:
     [
         ("", "t.csv:1: the column arrival_s is missing"),
         (
+            f"{COLUMNS},output_tokens\n",
+            "t.csv:1: the column output_tokens is there twice",
+        ),
+        (f"{COLUMNS}\n0,1,1,0,9\n", "t.csv:2: the row has more fields than"),
+        (
+            f"{COLUMNS}\n0,{'1' * 100_000},1,0\n",
+            "t.csv:2: a line of 100,000 characters",
+        ),
+        (
             "arrival_s,input_tokens\n1,2\n",
             "t.csv:1: the column output_tokens is missing",
         ),
@@ -85,6 +95,19 @@ def test_a_file_that_is_no_trace_is_refused(content: bytes, tmp_path: Path) -> N
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     with pytest.raises(InputError):
+        list(read_trace(path))
+
+
+def test_a_trace_may_begin_with_a_mark_of_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(ROWS, encoding="utf-8-sig")
+    assert len(list(read_trace(path))) == 3
+
+
+def test_a_packed_trace_that_is_cut_off_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(ROWS.encode())[:-12])
+    with pytest.raises(InputError, match="is packed, but cut off"):
         list(read_trace(path))
 
 
@@ -217,11 +240,9 @@ def test_another_seed_shares_nothing() -> None:
 
 def test_token_ids_are_taken_where_the_server_counts_them_so() -> None:
     with serving() as served:
-        endpoint = endpoint_of(served.url)
-        assert (
-            calibrated(endpoint, "m", Route.COMPLETIONS, "s", None).units is TOKEN_IDS
-        )
-        asked = calibrated(endpoint, "m", Route.COMPLETIONS, "s", "words").units
+        target = Target(endpoint_of(served.url), "m")
+        assert calibrated(target, "s", None).units is TOKEN_IDS
+        asked = calibrated(target, "s", "words").units
     assert (asked.joint, asked.tokens_each, asked.tokens_around) == (" ", 1.0, 0.0)
 
 
@@ -234,8 +255,8 @@ def templated(handler: Handler, body: dict[str, Any]) -> None:
 
 def test_words_are_measured_where_a_chat_template_adds_to_them() -> None:
     with serving(templated) as served:
-        endpoint = endpoint_of(served.url)
-        units = calibrated(endpoint, "m", Route.CHAT, "s", None).units
+        target = Target(endpoint_of(served.url), "m", Route.CHAT)
+        units = calibrated(target, "s", None).units
     assert (units.tokens_each, units.tokens_around) == (1.5, 12.0)
     assert units.count(12 + 300) == 200
 
@@ -249,10 +270,10 @@ def no_ids(handler: Handler, body: dict[str, Any]) -> None:
 
 def test_words_are_taken_where_ids_are_refused_unless_ids_were_asked_for() -> None:
     with serving(no_ids) as served:
-        endpoint = endpoint_of(served.url)
-        units = calibrated(endpoint, "m", Route.COMPLETIONS, "s", None).units
+        target = Target(endpoint_of(served.url), "m")
+        units = calibrated(target, "s", None).units
         with pytest.raises(ResourceError, match=r"HTTP 400: a text, please.*words"):
-            calibrated(endpoint, "m", Route.COMPLETIONS, "s", "ids")
+            calibrated(target, "s", "ids")
     assert units.joint == " "
 
 
@@ -265,13 +286,18 @@ def test_a_server_that_refuses_a_short_prompt_is_told(status: int, words: str) -
         handler.page(status, "no")
 
     with serving(refuse) as served, pytest.raises(ResourceError, match=words):
-        calibrated(endpoint_of(served.url), "m", Route.CHAT, "s", None)
+        calibrated(Target(endpoint_of(served.url), "m", Route.CHAT), "s", None)
+
+
+def _named(name: object) -> str:
+    return json.dumps({"data": [{"id": name}]})
 
 
 def test_the_first_model_is_taken_and_a_server_without_one_is_told() -> None:
     with serving() as served:
         assert served_model(endpoint_of(served.url)) == "m"
-        for page in ("[]", '{"data": []}', "no"):
+        bad = ("[]", '{"data": []}', "no", "[" * 100_000, _named("\ud800"), _named(5))
+        for page in bad:
             served.pages["/v1/models"] = page
             with pytest.raises(ResourceError, match="names no model"):
                 served_model(endpoint_of(served.url))
@@ -280,8 +306,8 @@ def test_the_first_model_is_taken_and_a_server_without_one_is_told() -> None:
 
 
 def test_the_key_comes_from_the_environment() -> None:
-    assert key_headers({"OPENAI_API_KEY": "k"}) == {"Authorization": "Bearer k"}
-    assert key_headers({"VLLM_API_KEY": ""}) == {}
+    assert key_in({"OPENAI_API_KEY": "k"}) == "k"
+    assert key_in({"VLLM_API_KEY": ""}) is None
 
 
 def test_the_shared_traces_are_read(shared: Path) -> None:

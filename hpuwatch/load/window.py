@@ -11,17 +11,15 @@ dear.  A window is bounded in requests and in time.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from hpuwatch.clock import Clock
 from hpuwatch.errors import UsageError
-from hpuwatch.load.client import Client, Outcome, Question, Route
-from hpuwatch.load.drive import Run, drive
-from hpuwatch.load.endpoint import Endpoint
+from hpuwatch.load.client import Client
+from hpuwatch.load.drive import Run, carry_out
 from hpuwatch.load.figures import good_of, percentile
 from hpuwatch.load.prompts import WORDS, Prompts
+from hpuwatch.load.target import Target
 from hpuwatch.load.workload import Arrivals, Request, Workload
 from hpuwatch.tune.trial import LoadPlan, Window
 
@@ -33,19 +31,6 @@ _MOST = {
     "windows": 100,
 }
 _MOST_TOKENS = 50_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Who is asked.
-
-    Attributes:
-        endpoint: where the server listens.
-        model: its model's name.
-    """
-
-    endpoint: Endpoint
-    model: str
 
 
 def check_plan(plan: LoadPlan) -> None:
@@ -92,43 +77,15 @@ def run_load(
             return f"no end within {plan.window_limit_seconds:g} s"
         return None
 
-    # Made before the clock runs: it is our work, not the server's.
-    prompts = Prompts(WORDS, f"{plan.seed}/{window}")
-    question = Question(target.endpoint, target.model, Route.COMPLETIONS, prompts)
-    run = asyncio.run(_carry_out(question, plan, clock, watch))
-    return _window(run)
-
-
-async def _carry_out(
-    question: Question,
-    plan: LoadPlan,
-    clock: Clock,
-    watch: Callable[[Run], str | None],
-) -> Run:
-    client = Client(question, clock.boottime, plan.window_limit_seconds)
     requests = (
         Request(number, 0.0, plan.prompt_tokens, plan.output_tokens)
         for number in range(plan.requests)
     )
-    workload = Workload(
-        tuple(requests), Arrivals.CLOSED, plan.concurrency, stop_at_failure=True
-    )
-
-    async def ask(request: Request) -> Outcome:
-        return _judged(await client.ask(request), plan)
-
-    try:
-        return await drive(workload, ask, clock, watch)
-    finally:
-        client.close()
-
-
-def _judged(outcome: Outcome, plan: LoadPlan) -> Outcome:
-    """Return the outcome, as a failure where the answer is too short."""
-    if outcome.failure or outcome.tokens >= plan.output_tokens:
-        return outcome
-    short = f"{outcome.tokens} tokens came where {plan.output_tokens} were asked for"
-    return replace(outcome, failure=short)
+    workload = Workload(tuple(requests), Arrivals.CLOSED, plan.concurrency, strict=True)
+    # Made before the clock runs: it is our work, not the server's.
+    prompts = Prompts(WORDS, f"{plan.seed}/{window}")
+    client = Client(target, prompts, clock.boottime, plan.window_limit_seconds)
+    return _window(carry_out(workload, client, clock, watch))
 
 
 def _window(run: Run) -> Window:
