@@ -7,12 +7,14 @@ them; :class:`Catalogue` tells whether a release prints a line.
 
 from __future__ import annotations
 
+import fnmatch
 import re
+import string
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -91,6 +93,11 @@ def plugin_points(version: str) -> Points:
     return {"vllm-gaudi": [point], "core": [core, below, above]}
 
 
+def points_of(version: str) -> Points:
+    """Return what a release of either family stands for."""
+    return fork_points(version) if "+Gaudi" in version else plugin_points(version)
+
+
 def fork_points(version: str) -> Points:
     """Return what a release of Gaudi's fork, as ``0.9.0.1+Gaudi-1.22.0``, stands for."""
     core, _, gaudi = version.partition("+Gaudi-")
@@ -109,7 +116,38 @@ class _Variant:
     levels: Sequence[str]
     headers: Sequence[str]
     streams: Sequence[str]
+    files: Sequence[str]
     shapes: Sequence[re.Pattern[str]]
+
+    def is_from(self, file: str) -> bool:
+        """Tell whether a file prints it; true where the catalogue names none.
+
+        Of some lines it names the file as it was called after fork-1.18 only.
+        """
+        name = file.rpartition("/")[2]
+        names = (name, name.replace("habana_", "hpu_"))
+        patterns = self.files or ("*",)
+        return any(fnmatch.fnmatch(n, pattern) for n in names for pattern in patterns)
+
+
+def shape_of(text: str) -> re.Pattern[str]:
+    """Return what messages of a line of the simulator look like, whatever its values."""
+    pieces = string.Formatter().parse(text)
+    return re.compile(
+        "".join(
+            re.escape(literal) + ("" if field is None else ".*")
+            for literal, field, _, _ in pieces
+        )
+    )
+
+
+class Placed(NamedTuple):
+    """A line as it was printed: its message, and what its header says, if it has one."""
+
+    message: str
+    header: str
+    level: str | None
+    file: str | None
 
 
 class Catalogue:
@@ -117,7 +155,7 @@ class Catalogue:
 
     def __init__(self, folder: Path) -> None:
         """Read ``log-lines.yaml`` of the shared folder's ``reference``."""
-        checker = _checker(folder / "check_catalogue.py")
+        self._checker = checker = _checker(folder / "check_catalogue.py")
         text = (folder / "log-lines.yaml").read_text(encoding="utf-8")
         document = yaml.load(text, Loader=yaml.CSafeLoader)
         self.variants = list(_read(checker, document))
@@ -131,15 +169,27 @@ class Catalogue:
         header: str,
         stream: str | None = None,
         level: str | None = None,
+        file: str | None = None,
     ) -> list[str]:
-        """Return the kinds of a line in a release, or in any where ``points`` is None."""
+        """Return the kinds of a line in a release, or in any where ``points`` is None.
+
+        Stream, level and file are those that the line stands in, where they are known.
+        """
         return [
             variant.kind
             for variant in self._matching(message, header)
             if (stream is None or stream in variant.streams)
             and (level is None or header == "none" or level in variant.levels)
+            and (not file or variant.is_from(file))
             and (points is None or covers(variant.where, points))
         ]
+
+    def placed(self, line: str, *headers: str) -> Placed:
+        """Take a line apart, by the first of the kinds of header that fits."""
+        found = {h: self._checker.strip_header(line, h) for h in headers}
+        header, parts = next((h, parts) for h, parts in found.items() if parts)
+        message, level, file = parts
+        return Placed(message, header, level, file)
 
     def of_release(self, points: Points) -> set[str]:
         """Return the kinds of lines that a release may print."""
@@ -175,5 +225,13 @@ def _read(checker: Any, document: Any) -> Iterator[_Variant]:
             levels=checker.as_list(variant["level"]),
             headers=checker.as_list(variant["header"]),
             streams=checker.as_list(variant["stream"]),
+            files=list(_files(checker, variant["emitter"] or "")),
             shapes=[checker.template_regex(text, fields) for text in texts],
         )
+
+
+def _files(checker: Any, emitter: str) -> Iterator[str]:
+    """Yield the names of files, or patterns of them, among the words about an emitter."""
+    for word in re.findall(r"[\w*./{},-]+", emitter):
+        if ".py" in word or "*" in word:
+            yield from checker.expand_braces(word.rpartition("/")[2])

@@ -16,11 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests import memory_points, time_points
+from tests import memory_points, memory_starts, misfit_points, time_points
 from tests.throughput_points import Point, law, points, run
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED = ROOT / "tests" / "data" / "fidelity.json"
+
+_NO_NEWS = 0.005
 
 Record = dict[str, Any]
 
@@ -32,6 +34,7 @@ def main() -> None:
         "starts": [asdict(row) for row in time_points.starts()],
         "traffic": [asdict(row) for row in time_points.first_requests()],
         "throughput": throughput(points()),
+        "misfit": [asdict(row) for row in misfit_points.rows()],
     }
     text = json.dumps(_rounded(kept), indent=1, ensure_ascii=False)
     MEASURED.write_text(text + "\n", encoding="utf-8")
@@ -42,6 +45,20 @@ def measured() -> dict[str, list[Record]]:
     """Return what was measured last."""
     found: dict[str, list[Record]] = json.loads(MEASURED.read_text(encoding="utf-8"))
     return found
+
+
+def agree(now: Any, kept: Any) -> bool:
+    """Tell whether what is measured now is what was kept.
+
+    What is kept has four digits, and half a percent is no news.
+    """
+    if isinstance(kept, Mapping):
+        return list(now) == list(kept) and all(agree(now[k], kept[k]) for k in kept)
+    if isinstance(kept, list):
+        return len(now) == len(kept) and all(map(agree, now, kept))
+    if isinstance(kept, int | float) and isinstance(now, int | float):
+        return abs(now - kept) <= _NO_NEWS * abs(kept)
+    return bool(now == kept)
 
 
 def memory() -> list[Record]:
@@ -62,12 +79,13 @@ def tables() -> str:
     found = measured()
     parts = {
         "Memory": _memory_table(found["memory"]),
-        "Memory points without a start": _unstarted_table(),
+        "Memory figures without a row": _unstarted_table(),
         "Starts": _start_table(found["starts"]),
         "First requests": _traffic_table(found["traffic"]),
         "Throughput": _throughput_table(found["throughput"]),
         "Latency": _latency_table(found["throughput"]),
         "Not simulated": _left_out_table(),
+        "What predictions are off by": _misfit_table(found["misfit"]),
     }
     return "\n".join(f"### {title}\n\n{table}" for title, table in parts.items())
 
@@ -95,10 +113,12 @@ def _served(point: Point) -> Record:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.4g}")
+        return int(value) if value.is_integer() else float(f"{value:.4g}")
     if isinstance(value, Mapping):
         return {name: _rounded(each) for name, each in value.items()}
-    return [_rounded(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return value
 
 
 def _table(heads: str, rows: Iterable[Iterable[object]]) -> str:
@@ -129,14 +149,16 @@ def _error(simulated: float | None, published: float) -> str:
 def _memory_table(found: Iterable[Record]) -> str:
     """Return the memory points; amounts are exact to print rounding or not at all."""
     return _table(
-        "start | figure | >published | >simulated | >error",
+        "start | figure | >published | >simulated | >error | set from it | why",
         (
             (
                 f"{_point(row['source'])}, {row['model']}",
-                row["figure"].replace("_", " "),
+                row["figure"].replace("_mib", ", MiB").replace("_", " "),
                 row["published"],
                 "-" if row["simulated"] is None else row["simulated"],
                 _exact_error(row["simulated"], row["published"]),
+                row["set_from"],
+                row["why"],
             )
             for row in found
         ),
@@ -144,12 +166,22 @@ def _memory_table(found: Iterable[Record]) -> str:
 
 
 def _unstarted_table() -> str:
-    rows = memory_points.NOT_STARTED.items()
-    return _table("point | why", ((_point(source), why) for source, why in rows))
+    reasons = [
+        *((source, "all", why) for source, why in memory_starts.NOT_STARTED.items()),
+        *((*key, why) for key, why in memory_starts.NOT_COMPARED.items()),
+    ]
+    return _table(
+        "point | figure | why",
+        (
+            (_point(source), figure.replace("_", " "), why)
+            for source, figure, why in reasons
+        ),
+    )
 
 
 def _point(source: str) -> str:
-    return source.replace("corpus/", "log ").replace("#", " ")
+    named = source.replace("corpus/", "log ").replace("#", " ")
+    return named.replace("autocalc_table", "Intel's calculator").replace("_", " ")
 
 
 def _exact_error(simulated: float | None, published: float) -> str:
@@ -224,6 +256,17 @@ def _latencies(found: Iterable[Record]) -> Iterator[tuple[object, ...]]:
                 published, simulated = row[name]
                 error = _error(simulated, published)
                 yield row["model"], row["cards"], told, published, simulated, error
+
+
+def _misfit_table(found: Iterable[Record]) -> str:
+    heads = (f">misfit {misfit}" for misfit in misfit_points.MISFITS)
+    return _table(
+        " | ".join(("prediction", *heads)),
+        (
+            (row["what"], *(f"{100 * error:.1f} %" for error in row["errors"]))
+            for row in found
+        ),
+    )
 
 
 def _left_out_table() -> str:

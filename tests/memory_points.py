@@ -1,10 +1,12 @@
 """Published memory figures beside those of a simulated start with the same settings.
 
-Each :class:`PublicStart` is the model, card, release and settings of one public log.  Its
-figures are those that the start *prints*, read back by the parser.  What no setting tells
-(a profile run that once took 9 GiB and once nothing, a checkpoint loaded differently) is
-given from the log itself and named with the reason; such a figure proves nothing and is no
-row of its own.
+Each start of :mod:`tests.memory_starts` has the model, card, release and settings of one
+public log.  Its figures are those that it *prints*, read back by the parser.  Nothing is
+given to it from the log: what no setting tells stands there with its error and the reason.
+A figure that something of the simulator was set from proves nothing, and says so.
+
+The figures of ``numbers.yaml`` that stand beside no start are named with the reason, so that
+none can be left out in silence.
 """
 
 from __future__ import annotations
@@ -12,189 +14,35 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import yaml
 
+from hpuwatch.gaudi.buckets import Bucket
 from hpuwatch.sim.config.options import parse_options
 from hpuwatch.sim.server import Server
-from hpuwatch.sim.truth.memory import MemoryTruth
 from hpuwatch.sim.world import EngineFailed
 from hpuwatch.state.model import DECODE, MULTIMODAL, PROMPT, Start
 from hpuwatch.testing.clock import FakeClock
 from hpuwatch.testing.logs import start_of_text
 from hpuwatch.units import GIB, MIB
+from tests.memory_starts import DIFFERENCES, SET_FROM, STARTS
 
-_VISION = (
-    *("--model", "qwen3-vl-32b", "--card", "gaudi3", "--release", "plugin-0.15"),
-    *("--max-model-len", "32768", "--max-num-batched-tokens", "32768"),
-    *("--max-num-seqs", "64", "--gpu-memory-utilization", "0.75"),
+SETTINGS = frozenset(
+    (
+        *("src", "model", "dev", "total", "tp", "util", "frac", "block", "mode"),
+        *("max_len", "max_num_seqs", "max_num_batched_tokens", "skipped"),
+        *("prompt_bs", "decode_bs", "decode_block"),
+    )
 )
-_VISION_ENV = {
-    "VLLM_GRAPH_RESERVED_MEM": "0.4",
-    "VLLM_CONTIGUOUS_PA": "true",
-    "VLLM_EXPONENTIAL_BUCKETING": "False",
-    "VLLM_PROMPT_BS_BUCKET_MIN": "1",
-    "VLLM_PROMPT_BS_BUCKET_STEP": "1",
-    "VLLM_PROMPT_BS_BUCKET_MAX": "1",
-    "VLLM_PROMPT_QUERY_BUCKET_MIN": "5120",
-    "VLLM_PROMPT_QUERY_BUCKET_STEP": "1024",
-    "VLLM_PROMPT_QUERY_BUCKET_MAX": "20480",
-    "VLLM_PROMPT_CTX_BUCKET_MIN": "0",
-    "VLLM_PROMPT_CTX_BUCKET_STEP": "12",
-    "VLLM_PROMPT_CTX_BUCKET_MAX": "24",
-    "VLLM_DECODE_BS_BUCKET_MIN": "1",
-    "VLLM_DECODE_BS_BUCKET_STEP": "4",
-    "VLLM_DECODE_BS_BUCKET_MAX": "64",
-    "VLLM_DECODE_BLOCK_BUCKET_MIN": "256",
-    "VLLM_DECODE_BLOCK_BUCKET_STEP": "128",
-    "VLLM_DECODE_BLOCK_BUCKET_MAX": "1152",
-}
-_CAPTURE = "full_capture_gb"
-_SKIP = {"VLLM_SKIP_WARMUP": "true"}
-_LLAMA = ("--model", "llama-3.1-8b", "--block-size", "128")
-_FOUR_PROMPTS = {
-    "VLLM_PROMPT_BS_BUCKET_MIN": "1",
-    "VLLM_PROMPT_BS_BUCKET_STEP": "32",
-    "VLLM_PROMPT_BS_BUCKET_MAX": "4",
-    "VLLM_PROMPT_SEQ_BUCKET_MIN": "128",
-    "VLLM_PROMPT_SEQ_BUCKET_STEP": "128",
-    "VLLM_PROMPT_SEQ_BUCKET_MAX": "1024",
-}
-_PROFILE_UNKNOWN = (
-    "the profile run of the same model took 9.042 GiB in one start and nothing in another, "
-    "which no setting tells apart"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PublicStart:
-    """The settings of one public start.
-
-    Attributes:
-        config: the model's name in ``tests/data/models.yaml`` where it is no preset.
-        own: figures that are taken from the log itself, in bytes: ``weights``, ``profile``.
-        why: why nothing else tells them.
-    """
-
-    arguments: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    config: str = ""
-    own: Mapping[str, int] = field(default_factory=dict)
-    why: str = ""
-
-
-STARTS: Mapping[str, PublicStart] = {
-    "corpus/001": PublicStart(_VISION, _VISION_ENV),
-    "corpus/002": PublicStart(_VISION, _VISION_ENV | _SKIP),
-    "corpus/003+004+006": PublicStart(
-        _VISION,
-        _VISION_ENV | _SKIP,
-        own={"weights": int(33.88 * GIB), "profile": 0},
-        why=f"0.9 GiB less was loaded of the same checkpoint; {_PROFILE_UNKNOWN}",
-    ),
-    "corpus/005": PublicStart(
-        _VISION, _VISION_ENV | _SKIP, own={"profile": 0}, why=_PROFILE_UNKNOWN
-    ),
-    "corpus/007": PublicStart(
-        (
-            *("--model", "llama-3.1-70b", "--release", "fork-1.19"),
-            *("--block-size", "128", "--gpu-memory-utilization", "0.9"),
-        ),
-        _SKIP | {"VLLM_PROMPT_BS_BUCKET_MAX": "256"},
-    ),
-    "corpus/008-010": PublicStart(
-        (*_LLAMA, "--release", "plugin-0.16", "--gpu-memory-utilization", "0.8"),
-        _SKIP,
-    ),
-    "corpus/011": PublicStart(
-        (
-            *(*_LLAMA, "--release", "fork-1.18", "--gpu-memory-utilization", "0.5"),
-            *("--max-num-seqs", "4", "--max-model-len", "4096"),
-        ),
-        _FOUR_PROMPTS
-        | {
-            "VLLM_GRAPH_RESERVED_MEM": "0.4",
-            "VLLM_DECODE_BS_BUCKET_MIN": "1",
-            "VLLM_DECODE_BS_BUCKET_MAX": "4",
-            "VLLM_DECODE_BLOCK_BUCKET_MAX": "2048",
-            "PT_HPUGRAPH_DISABLE_TENSOR_CACHE": "false",
-            "PT_COMPILE_ONLY_MODE": "0",
-        },
-        own={"weights": int(14.97 * GIB), "profile": 504 * MIB},
-        why="a build before fork-1.18, with shorter tables of positions",
-    ),
-    "corpus/013": PublicStart(
-        (
-            *(*_LLAMA, "--release", "fork-1.18", "--gpu-memory-utilization", "0.9"),
-            *("--max-num-seqs", "4", "--max-model-len", "4096"),
-        ),
-        _FOUR_PROMPTS
-        | {
-            "VLLM_GRAPH_RESERVED_MEM": "0.1",
-            "VLLM_DECODE_BS_BUCKET_MIN": "4",
-            "VLLM_DECODE_BS_BUCKET_MAX": "4",
-            "VLLM_DECODE_BLOCK_BUCKET_MAX": "128",
-        },
-    ),
-    "corpus/021": PublicStart(
-        (
-            *(*_LLAMA, "--release", "fork-1.20", "--gpu-memory-utilization", "0.9"),
-            *("--max-num-seqs", "256", "--max-num-prefill-seqs", "64"),
-        ),
-        {"VLLM_GRAPH_RESERVED_MEM": "0.4", "VLLM_PROMPT_BS_BUCKET_MAX": "64"},
-    ),
-    "corpus/040": PublicStart(
-        ("--release", "fork-1.20", "--block-size", "128"), _SKIP, config="Qwen2-7B"
-    ),
-    "corpus/041": PublicStart(
-        ("--model", "deepseek-r1", "--release", "fork-1.21", "--block-size", "128"),
-        _SKIP,
-    ),
-    "corpus/055": PublicStart(
-        (
-            *("--release", "fork-1.18", "--block-size", "128"),
-            *("--tensor-parallel-size", "2"),
-        ),
-        _SKIP,
-        config="Llama-3-8B",
-    ),
-    "corpus/061": PublicStart(
-        (
-            *(*_LLAMA, "--card", "gaudi3", "--release", "fork-1.21"),
-            *("--max-model-len", "4096", "--max-num-batched-tokens", "4096"),
-            *("--gpu-memory-utilization", "0.9"),
-        ),
-        _SKIP | {"VLLM_GRAPH_RESERVED_MEM": "0"},
-    ),
-    "vllm-fork#292": PublicStart((*_LLAMA, "--release", "fork-1.18")),
-    "vllm-gaudi#1700": PublicStart(
-        ("--model", "qwen3-0.6b", "--card", "gaudi3", "--release", "plugin-0.26"), _SKIP
-    ),
-    "vllm-gaudi#1736": PublicStart(
-        ("--model", "qwen3.6-27b", "--card", "gaudi3", "--release", "plugin-0.26"),
-        _SKIP,
-    ),
-}
-
-NOT_STARTED: Mapping[str, str] = {
-    "corpus/022": "its flags are not published, and its KV cache alone says nothing of them",
-    "corpus/030": "its flags are not published",
-    "corpus/031": "its flags and its bucket lists are not published",
-    "corpus/035": "gaudi1 is no card of the simulator",
-    "corpus/042": "its model is not published",
-    "corpus/043": "its model is not published",
-    "vllm-gaudi#1146": "tells what one request needs, no start",
-    "vllm-gaudi 6cd91242": "tells of block references, no start",
-}
-"""Memory points that no start stands beside."""
+"""What ``numbers.yaml`` tells of a start beside its figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +51,10 @@ class Row:
 
     Attributes:
         figure: the name in ``numbers.yaml``.
-        published: GiB, or a number of blocks, buckets or steps.
+        published: GiB, MiB of a graph, or a number of blocks, buckets, tokens or steps.
         simulated: the same, None where the start printed none.
-        why: what of this start is given, not simulated; empty where nothing is.
+        set_from: what of the simulator was set from it, empty of a prediction.
+        why: what it is off for, empty where nothing has to be told.
     """
 
     source: str
@@ -213,6 +62,7 @@ class Row:
     figure: str
     published: float
     simulated: float | None
+    set_from: str = ""
     why: str = ""
 
     @property
@@ -224,45 +74,82 @@ class Row:
 
 
 def rows(shared: Path) -> Iterator[Row]:
-    """Return every figure of the memory points that a start simulates."""
+    """Yield every figure that a start simulates."""
+    models = {}
     for point in points(shared):
         source = point["src"]
+        models[source] = point.get("model", "")
         if source in STARTS:
-            public, found = STARTS[source], figures_of(simulated(source))
-            for name, value in _published(point):
-                if name not in public.own:
-                    figure = found.get(name)
-                    yield Row(source, point["model"], name, value, figure, public.why)
+            found = figures_of(source)
+            for figure, published in _published(point):
+                yield _row(source, point["model"], figure, published, found.get(figure))
+    for curve in CURVES:
+        free = free_of(curve.source, curve.phase)
+        model = models[curve.source]
+        yield _row(curve.source, model, curve.figure, curve.published, curve.pick(free))
+    for preset, (model, megabytes) in graph_sizes(shared).items():
+        simulated_mib = decode_graph_mib(preset)
+        yield _row(
+            "autocalc_table", model, "decode_graph_mib", megabytes, simulated_mib
+        )
+
+
+def _row(
+    source: str, model: str, figure: str, published: float, found: float | None
+) -> Row:
+    key = source, figure
+    fitted, why = SET_FROM.get(key, ""), DIFFERENCES.get(key, "")
+    return Row(source, model, figure, published, found, fitted, why)
+
+
+def numbers(shared: Path) -> dict[str, Any]:
+    """Return all published numbers, by section."""
+    text = (shared / "reference/numbers.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
 
 
 def points(shared: Path) -> list[dict[str, Any]]:
     """Return the memory points, and what graphs alone are known to take."""
-    text = (shared / "reference/numbers.yaml").read_text(encoding="utf-8")
-    numbers = yaml.safe_load(text)
-    found = []
-    for point in [*numbers["memory_points"], *numbers["graph_memory_published"]]:
-        # "full_capture_gb" is what all of warm-up allocated; GB means GiB in these logs.
-        whole = {"warmup_alloc": point[_CAPTURE]} if _CAPTURE in point else {}
-        # A note may follow the source after a comma.
-        found.append(point | whole | {"src": str(point["src"]).partition(",")[0]})
-    return found
+    told = numbers(shared)
+    # A note may follow the source after a comma.
+    return [
+        point | {"src": str(point["src"]).partition(",")[0]}
+        for point in [*told["memory_points"], *told["graph_memory_published"]]
+    ]
+
+
+_SPELLINGS = {
+    # All of warm-up; GB and MB mean GiB and MiB in these logs.
+    "full_capture_gb": ("warmup_alloc", 1.0),
+    "decode_399": ("decode_graph_used", 1.0),
+    "decode_mb_per_bucket_bs512": ("largest_decode_graph_mib", 1.0),
+}
+_UNITS = {"_mib": 1 / 1024, "_kib": 1 / 1024**2, "_gb": 1.0}
+
+
+def spelled(key: str) -> tuple[str, float]:
+    """Return the figure that a key of ``numbers.yaml`` means, and its unit's factor."""
+    if key in _SPELLINGS:
+        return _SPELLINGS[key]
+    for suffix, factor in _UNITS.items():
+        if key.endswith(suffix):
+            return key.removesuffix(suffix), factor
+    return key, 1.0
 
 
 def _published(point: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for name in FIGURES:
-        if name in point:
-            yield name, _number(point[name])
-        elif f"{name}_mib" in point:
-            yield name, float(point[f"{name}_mib"]) / 1024
-        elif f"{name}_kib" in point:
-            yield name, float(point[f"{name}_kib"]) / 1024**2
-        elif f"{name}_gb" in point:
-            yield name, float(point[f"{name}_gb"])
+    for key, value in point.items():
+        figure, factor = spelled(key)
+        if figure in FIGURES:
+            yield figure, _number(value) * factor
 
 
 def _number(value: object) -> float:
-    # "14.03 (15 of 24)" says how many of the graphs were captured.
-    return float(str(value).split()[0])
+    # "14.03 (15 of 24)" says how many of the graphs were captured; of several the last
+    # counts, see NOT_COMPARED.
+    told = value[-1] if isinstance(value, list) else value
+    return float(str(told).split()[0])
 
 
 FIGURES = (
@@ -271,22 +158,28 @@ FIGURES = (
     "free",
     "usable",
     "graph",
+    "dummy_block",
     "kv",
     "blocks",
+    "tokens",
     "cpu_blocks",
+    "cache_engine",
     "used_after_cache",
     "prompt_buckets",
     "decode_buckets",
+    "top_decode_bucket_blocks",
     "mm_steps",
     "prompt_graph_used",
     "decode_graph_used",
+    "largest_decode_graph_mib",
     "warmup_alloc",
 )
 """What is compared, as ``numbers.yaml`` spells it without the unit."""
 
 
-def figures_of(start: Start) -> dict[str, float]:
+def figures_of(source: str) -> dict[str, float]:
     """Return what a start printed, by the names of :data:`FIGURES`."""
+    start = simulated(source)
     memory, kv = start.memory[0], start.kv
     amounts = {
         "weights": memory.weights,
@@ -294,6 +187,7 @@ def figures_of(start: Start) -> dict[str, float]:
         "free": memory.free,
         "usable": memory.usable,
         "graph": memory.reserve,
+        "dummy_block": memory.dummy_block,
         "kv": memory.kv_cache,
         "used_after_cache": memory.used_after_kv,
         "prompt_graph_used": start.graphs_used.get(PROMPT),
@@ -301,16 +195,122 @@ def figures_of(start: Start) -> dict[str, float]:
         "warmup_alloc": start.warmup.allocated,
     }
     found = {name: known.value.bytes / GIB for name, known in amounts.items() if known}
-    counts = {"blocks": kv.blocks, "cpu_blocks": kv.cpu_blocks}
+    counts = {"blocks": kv.blocks, "cpu_blocks": kv.cpu_blocks, "tokens": kv.tokens}
     found |= {name: float(known.value) for name, known in counts.items() if known}
     for phase in (PROMPT, DECODE):
         listed = start.buckets.get(phase)
         if listed:
             found[f"{phase}_buckets"] = float(listed.value.count)
+            blocks = [shape[-1] for shape in listed.value.shapes or ()]
+            found[f"top_{phase}_bucket_blocks"] = float(max(blocks, default=0))
     images = start.warmup.progress.get(MULTIMODAL)
     if images:
         found["mm_steps"] = float(images.total)
+    return found | _unparsed(source)
+
+
+def _unparsed(source: str) -> dict[str, float]:
+    """Return the figures that no line tells, or that the state doesn't keep."""
+    text, server = _started(source, 0)
+    world = server.world
+    largest = Bucket(world.options.max_num_seqs, 1, 0)
+    graph = world.truth.graph_bytes(DECODE, largest) * world.truth.compiled_share
+    found = {"largest_decode_graph_mib": graph / MIB}
+    line = re.search(r"Initializing cache engine took ([\d.]+) GiB", text)
+    if line:
+        found["cache_engine"] = float(line[1])
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A figure of the free memory that the lines of a phase tell, one after the other.
+
+    Attributes:
+        source: the start.
+        told: the source that ``free_mem_steps`` names for it.
+        phase: as the lines spell it.
+        pick: finds the figure in the curve, in GiB.
+    """
+
+    source: str
+    told: str
+    phase: str
+    figure: str
+    published: float
+    pick: Callable[[Sequence[float]], float]
+
+
+CURVES = (
+    Curve(
+        *("corpus/011", "corpus/012", "Prompt"),
+        *("free_before_first_step", 79.16, lambda c: c[0]),
+    ),
+    Curve(
+        *("corpus/011", "corpus/012", "Prompt"),
+        *("free_after_first_step", 55.43, lambda c: c[1]),
+    ),
+    Curve("corpus/011", "corpus/012", "Decode", "free_of_decodes", 55.43, min),
+    Curve(
+        *("corpus/011", "corpus/011", "Graph/Prompt"),
+        *("free_after_11_graphs", 48.77, lambda c: c[10]),
+    ),
+    Curve(
+        *("corpus/011", "corpus/011", "Graph/Prompt"),
+        *("free_after_15_graphs", 43.03, lambda c: c[14]),
+    ),
+    Curve(
+        *("corpus/001", "corpus/001", "Graph/Multimodal(image)"),
+        *("most_free_of_images", 44.73, max),
+    ),
+    Curve(
+        *("corpus/001", "corpus/001", "Graph/Multimodal(image)"),
+        *("least_free_of_images", 43.93, min),
+    ),
+)
+
+
+def free_of(source: str, phase: str) -> list[float]:
+    """Return the free memory that each line of a phase of warm-up tells, in GiB."""
+    line = rf"\[Warmup\]\[{re.escape(phase)}\].*free_mem:([\d.]+) GiB"
+    return [float(amount) for amount in re.findall(line, log_of(source))]
+
+
+_CALCULATED = {
+    "llama-3.1-8b": "Llama-3.1-8B",
+    "llama-3.3-70b": "Llama-3.x-70B TP4",
+    "llama-3.1-405b": "Llama-3.1-405B TP8",
+    "mixtral-8x7b": "Mixtral-8x7B TP2",
+    "qwen2.5-32b": "Qwen2.5-32B",
+    "qwen3-0.6b": "Qwen3-0.6B",
+    "qwen3-30b-a3b": "Qwen3-30B-A3B",
+}
+"""The presets that Intel's calculator has a row of, and its name of them."""
+
+
+def graph_sizes(shared: Path) -> dict[str, tuple[str, float]]:
+    """Return by preset what Intel's calculator takes a graph for, in MiB, and its name."""
+    table = numbers(shared)["autocalc_table"]
+    return {
+        preset: (name, float(table[name][0])) for preset, name in _CALCULATED.items()
+    }
+
+
+def decode_graph_mib(preset: str) -> float:
+    """Return the mean size of the decode graphs of a start with the release's own lists.
+
+    They are run, as those that the calculator counts; its length is 4,352 tokens.
+    """
+    text, _ = _run(
+        (
+            *("--model", preset, "--card", "gaudi3", "--release", "fork-1.22"),
+            *("--max-model-len", "4352", "--max-num-seqs", "256"),
+        ),
+        {"PT_COMPILE_ONLY_MODE": "0"},
+    )
+    start = start_of_text(text)
+    used, count = start.graphs_used[DECODE].value, start.buckets[DECODE].value.count
+    return used.bytes / count / MIB
 
 
 @cache
@@ -319,29 +319,34 @@ def simulated(source: str, misfit: int = 0) -> Start:
     return start_of_text(log_of(source, misfit))
 
 
-@cache
 def log_of(source: str, misfit: int = 0) -> str:
     """Return what a simulated start with a public start's settings prints."""
+    return _started(source, misfit)[0]
+
+
+@cache
+def _started(source: str, misfit: int) -> tuple[str, Server]:
     public = STARTS[source]
-    arguments = [*public.arguments, "--misfit", str(misfit), "--speed", "1e12"]
+    return _run(public.arguments, public.env, public.config, misfit)
+
+
+def _run(
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    config: str = "",
+    misfit: int = 0,
+) -> tuple[str, Server]:
+    """Start a server in this process; return what it prints, and itself."""
+    words = [*arguments, "--misfit", str(misfit), "--speed", "1e12"]
     output = io.StringIO()
     with ExitStack() as stack:
-        if public.config:
-            arguments += ["--config", str(_config_file(public.config, stack))]
-        options = parse_options(arguments, public.env)
-        own = public.own
-        if "profile" in own:
-            stack.enter_context(
-                mock.patch.object(
-                    MemoryTruth, "profile_bytes", return_value=own["profile"]
-                )
-            )
+        if config:
+            words += ["--config", str(_config_file(config, stack))]
+        options = parse_options(words, env)
         server = Server(options, FakeClock(), {"stdout": output, "stderr": output})
-        if "weights" in own:
-            server.world.truth.weights_bytes = own["weights"]
         with suppress(EngineFailed):
             asyncio.run(server.start())
-    return output.getvalue()
+    return output.getvalue(), server
 
 
 def _config_file(name: str, stack: ExitStack) -> Path:

@@ -25,6 +25,7 @@ from hpuwatch.clock import SystemClock
 SMALL = ("--max-num-seqs", "8", "--max-model-len", "2048", "--speed", "300")
 _CLOCK = SystemClock()
 _RUN_ID = "HPUWATCH_RUN_ID"
+_IS_JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Sim:
         )
         try:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, path, None if body is None else data)
+            connection.request(method, path, None if body is None else data, _IS_JSON)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -92,7 +93,7 @@ class Sim:
             "ignore_eos": True,
         }
         try:
-            connection.request("POST", "/v1/completions", json.dumps(asked))
+            connection.request("POST", "/v1/completions", json.dumps(asked), _IS_JSON)
             answer = connection.getresponse()
             assert answer.readline().startswith(b"data: ")
             yield answer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hpuwatch.app.rules import shipped_rules
 from hpuwatch.events import Event
@@ -24,26 +24,42 @@ _RULES: list[RuleSet] = []
 
 @dataclass(frozen=True)
 class Started:
-    """What one start printed, both streams as in a file, and what it became."""
+    """What one start printed, in one file and by stream, and what it became."""
 
     server: Server
     output: str
     engine: Engine | None = None
     failure: EngineFailed | None = None
+    streams: Mapping[str, str] = field(default_factory=dict)
 
 
 def start(*arguments: str, **env: str) -> Started:
     """Start a server with a command line and an environment, up to its last line."""
     output = io.StringIO()
+    streams = {name: _Stream(output) for name in ("stdout", "stderr")}
     # Waits shorter than a moment are not waited for: a start takes no real time.
     options = parse_options([*arguments, "--speed", "1e12"], env)
-    server = Server(options, FakeClock(), {"stdout": output, "stderr": output})
+    server = Server(options, FakeClock(), streams)
+    engine, failed = None, None
     try:
         engine = asyncio.run(server.start())
     except EngineFailed as failure:
-        family_of(options.release).engine_failed(server.world, failure)
-        return Started(server, output.getvalue(), failure=failure)
-    return Started(server, output.getvalue(), engine=engine)
+        family_of(options.point).engine_failed(server.world, failure)
+        failed = failure
+    told = {name: stream.getvalue() for name, stream in streams.items()}
+    return Started(server, output.getvalue(), engine, failed, told)
+
+
+class _Stream(io.StringIO):
+    """One of the two streams of a server, which both end up in one file."""
+
+    def __init__(self, file: io.StringIO) -> None:
+        super().__init__()
+        self._file = file
+
+    def write(self, text: str) -> int:
+        self._file.write(text)
+        return super().write(text)
 
 
 def events_of(output: str | bytes, *, unknown: int = 0) -> list[Event]:

@@ -20,10 +20,11 @@ from typing import Any
 import yaml
 
 from hpuwatch.sim.config.options import Options, parse_options
-from hpuwatch.sim.serve.engine import Asked, Engine, Job
+from hpuwatch.sim.models.model import Model
+from hpuwatch.sim.models.presets import MODELS
+from hpuwatch.sim.serve.engine import Engine, Job
+from hpuwatch.sim.serve.schedule import Request
 from hpuwatch.sim.server import Server
-from hpuwatch.sim.truth.model import Model
-from hpuwatch.sim.truth.presets import MODELS
 from hpuwatch.sim.truth.tempo import FITTED, PEAKS, Efficiency, StepLaw, work_of
 from hpuwatch.testing.clock import FakeClock
 
@@ -187,7 +188,7 @@ async def _ended(jobs: Sequence[Job]) -> None:
 
 def _submit(engine: Engine, point: Point) -> Iterator[Job]:
     for _ in range(point.batch):
-        yield engine.submit(Asked(point.input_tokens, point.output_tokens))
+        yield engine.submit(Request(point.input_tokens, point.output_tokens))
 
 
 def _model(point: Point) -> Model:

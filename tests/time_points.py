@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from hpuwatch.app.rules import shipped_rules
 from hpuwatch.gaudi.buckets import Bucket
 from hpuwatch.parse.parser import Parser
 from hpuwatch.sim.config.options import Options, parse_options
-from hpuwatch.sim.faults.hooks import Faults, Moment
+from hpuwatch.sim.hooks import Faults, Moment
 from hpuwatch.sim.pace import Pace
 from hpuwatch.sim.server import Server
 from hpuwatch.sim.talk.voice import Voice
@@ -35,6 +36,12 @@ _EXACT = ("--misfit", "0", "--noise", "0", "--speed", "1e12")
 _PATIENCE = (
     "VLLM_ENGINE_READY_TIMEOUT_S"  # how long a front end waits is no figure here
 )
+_BEGIN_WITH = {
+    "sampler": "sampler_start",
+    "defragmenter": "defragmenter",
+    "graphs": "graph_budget",
+}
+"""Phases at whose begin no fault can strike, and the line that tells of it."""
 _TOTALS = {"warmup_finished": "warmup", "engine_init_time": "init"}
 
 
@@ -139,17 +146,106 @@ def not_simulated() -> list[tuple[str, str, str]]:
     return [tuple(row[:3]) for row in _published()["not_simulated"]]
 
 
-def sources() -> set[str]:
-    """Return the names, in the shared folder's list of numbers, of all that is told."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A figure of the shared list of numbers that the tables tell of.
+
+    Attributes:
+        source: as the list names it.
+        figure: its key there.
+        seconds: what stands beside a simulated time; None where nothing is simulated, or
+            where the time was made from the figure, or from several.
+    """
+
+    source: str
+    figure: str
+    seconds: float | None
+
+
+def told() -> Iterator[Told]:
+    """Yield every figure that has a row or a reason."""
     published = _published()
-    groups = (
-        *published["throughput"].values(),
-        *published["starts"],
-        *published["traffic"],
+    for start in published["starts"]:
+        for what, name in start["numbers"].items():
+            yield _told(name, start["seconds"][what])
+    for row in published["traffic"]:
+        # The seconds of a warm step were made from a rate.
+        one = len(row["numbers"]) == 1 and row["meets"] != "warm"
+        seconds = row["seconds"] if one else None
+        yield from (_told(name, seconds) for name in row["numbers"])
+    for names in (
+        *(group["numbers"] for group in published["throughput"].values()),
+        *(row[3] for row in published["not_simulated"]),
+    ):
+        yield from (_told(name) for name in names)
+
+
+def _told(name: str, seconds: float | None = None) -> Told:
+    source, _, figure = name.rpartition(" ")
+    return Told(source, figure, seconds)
+
+
+SECTIONS = frozenset(
+    (
+        *("per_bucket_time_s", "runtime_recompile_cost_s"),
+        *("warmup_times_published", "throughput"),
     )
-    named = [group["numbers"] for group in groups]
-    named += [row[3] for row in published["not_simulated"]]
-    return {name for names in named for name in names}
+)
+"""The sections of the list of numbers that tell times."""
+
+_SETTINGS = frozenset(
+    (
+        *("src", "model", "dev", "tp", "in", "out", "conc", "n", "cols", "note"),
+        *("max_len", "max_num_seqs", "decode_buckets", "unique_shapes"),
+        *("buckets_at_32k_seqs256", "kv_use_peak_pct", "hccl_bw_gb_s"),
+    )
+)
+_OF_MEMORY_POINTS = ("warmup_s", "load_s", "init_engine_s", "profile_s")
+
+
+def is_time(key: str) -> bool:
+    """Tell whether a key of a memory point is a time."""
+    return key.endswith(_OF_MEMORY_POINTS)
+
+
+def published_times(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield (source, figure, value) of every time in the shared list of numbers."""
+    for point in numbers["memory_points"]:
+        yield from ((point["src"], k, v) for k, v in point.items() if is_time(k))
+    for section in sorted(SECTIONS):
+        for row in map(_mended, numbers[section]):
+            yield from (
+                (row["src"], k, v) for k, v in row.items() if k not in _SETTINGS
+            )
+
+
+def _mended(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of which YAML has taken no comma of a text for the end of it."""
+    whole: dict[str, Any] = {}
+    for key, value in row.items():
+        if value is None:
+            last = next(reversed(whole))
+            whole[last] = f"{whole[last]}, {key}"
+        else:
+            whole[key] = value
+    return whole
+
+
+_UNIT_SECONDS = {"min": 60.0, "ms": 0.001, "h": 3600.0}
+_NUMBER = r"\d+(?:\.\d+)?"
+
+
+def holds(figure: str, value: object, seconds: float) -> bool:
+    """Tell whether a published value has these seconds in it, or in a range of it."""
+    unit = _UNIT_SECONDS.get(figure.rpartition("_")[2], 1.0)
+    text = str(value)
+    ranges = [
+        *re.findall(rf"({_NUMBER})-({_NUMBER})", text),
+        *((each, each) for each in re.findall(_NUMBER, text)),
+    ]
+    return any(
+        float(least) * unit <= seconds <= float(most) * unit for least, most in ranges
+    )
 
 
 @cache
@@ -191,14 +287,17 @@ def _timed(options: Options) -> dict[str, float]:
     found = dict(_totals(output.getvalue()))
     order = ["load", "profile", "kv", "multimodal", "prompt", "decode", "ready"]
     began = {phase: at for phase in order if (at := watch.began(phase)) is not None}
-    if "sampler_start" in heard.passed:
-        began["sampler"] = heard.passed["sampler_start"]
+    for phase, line in _BEGIN_WITH.items():
+        if line in heard.passed:
+            began[phase] = heard.passed[line]
     moments = sorted(began.items(), key=lambda moment: moment[1])
     for (phase, at), (_, then) in pairwise(moments):
         found[phase] = then - at
     for phase in ("prompt", "decode"):
         if watch.buckets(phase):
             found[f"{phase}_bucket"] = found[phase] / watch.buckets(phase)
+    if (second := watch.passed.get(Moment("prompt", 2))) is not None:
+        found["first_prompt"] = second - began["prompt"]
     return found
 
 

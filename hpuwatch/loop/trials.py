@@ -22,7 +22,8 @@ from hpuwatch.life.machine import Fact
 from hpuwatch.life.phases import Phase
 from hpuwatch.load import endpoint as http
 from hpuwatch.load.endpoint import Endpoint
-from hpuwatch.load.run import Target, run_load
+from hpuwatch.load.target import Target
+from hpuwatch.load.window import run_load
 from hpuwatch.loop.watch import Watch
 from hpuwatch.parse.rules import RuleSet
 from hpuwatch.runtime.instance import Instance

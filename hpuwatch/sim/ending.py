@@ -15,8 +15,8 @@ import os
 from collections.abc import Awaitable, Callable
 
 from hpuwatch.sim.families import family_of
+from hpuwatch.sim.http.front import FrontDoor
 from hpuwatch.sim.serve.engine import Engine
-from hpuwatch.sim.serve.front import FrontDoor
 from hpuwatch.sim.signals import Signals
 from hpuwatch.sim.world import EngineFailed, World
 
@@ -39,7 +39,7 @@ class Ending:
         self._engine = engine
         self._door = door
         self._signals = signals
-        self._family = family_of(world.options.release)
+        self._family = family_of(world.options.point)
         self._say = world.voice.say
         self._front = world.speakers.front
 

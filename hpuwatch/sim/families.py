@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from hpuwatch.gaudi.spans import Point
 from hpuwatch.sim.fork import boot as fork_boot
 from hpuwatch.sim.fork import failures as fork_failures
 from hpuwatch.sim.fork import start as fork_start
 from hpuwatch.sim.plugin import boot as plugin_boot
+from hpuwatch.sim.plugin import failures as plugin_failures
 from hpuwatch.sim.plugin import start as plugin_start
-from hpuwatch.sim.serve.shapes import Warmed
-from hpuwatch.sim.talk import failures as plugin_failures
+from hpuwatch.sim.shapes import Warmed
 from hpuwatch.sim.world import EngineFailed, World
 
 
@@ -21,6 +22,7 @@ class Family:
 
     Attributes:
         front_end: says what the API server says before it starts the engine.
+        no_port: tells that the port can't be had.
         start: goes through a whole start.
         engine_failed: tells that the engine failed to start.
         engine_died: tells the exception that a serving engine died of.
@@ -29,6 +31,7 @@ class Family:
     """
 
     front_end: Callable[[World], Awaitable[None]]
+    no_port: Callable[[World, OSError], None]
     start: Callable[[World], Awaitable[Warmed]]
     engine_failed: Callable[[World, EngineFailed], None]
     engine_died: Callable[[World, str], None]
@@ -36,26 +39,26 @@ class Family:
     engine_stopped: Callable[[World], None]
 
 
-_FAMILIES = {
-    "plugin": Family(
-        plugin_boot.front_end,
-        plugin_start.start,
-        plugin_failures.engine_failed,
-        plugin_failures.engine_died,
-        plugin_failures.engine_killed,
-        plugin_failures.engine_stopped,
-    ),
-    "fork": Family(
-        fork_boot.front_end,
-        fork_start.start,
-        fork_failures.engine_failed,
-        fork_failures.engine_died,
-        fork_failures.engine_killed,
-        fork_failures.engine_stopped,
-    ),
-}
+_PLUGIN = Family(
+    plugin_boot.front_end,
+    plugin_failures.no_port,
+    plugin_start.start,
+    plugin_failures.engine_failed,
+    plugin_failures.engine_died,
+    plugin_failures.engine_killed,
+    plugin_failures.engine_stopped,
+)
+_FORK = Family(
+    fork_boot.front_end,
+    fork_failures.no_port,
+    fork_start.start,
+    fork_failures.engine_failed,
+    fork_failures.engine_died,
+    fork_failures.engine_killed,
+    fork_failures.engine_stopped,
+)
 
 
-def family_of(release: str) -> Family:
-    """Return the family of a release, such as ``plugin-0.26``."""
-    return _FAMILIES[release.partition("-")[0]]
+def family_of(point: Point) -> Family:
+    """Return the family of a release."""
+    return _FORK if point.is_v0 else _PLUGIN

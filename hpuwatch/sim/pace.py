@@ -26,11 +26,18 @@ class Pace:
         self._zero = clock.boottime()
         self._began_at = clock.now()
         self._passed = 0.0
+        self._spent_from = 0.0
 
     @property
     def passed(self) -> float:
-        """Simulated seconds since the start."""
+        """Simulated seconds since the start, what is being spent included."""
         return self._passed
+
+    @property
+    def present(self) -> float:
+        """Simulated seconds since the start, in the midst of what is being spent."""
+        by_clock = (self._clock.boottime() - self._zero) * self._speed
+        return min(self._passed, max(self._spent_from, by_clock))
 
     @property
     def reached(self) -> float:
@@ -48,7 +55,7 @@ class Pace:
 
     def pass_idle(self) -> None:
         """Let the time pass that went by while there was nothing to simulate."""
-        self._passed = self.reached
+        self._passed = self._spent_from = self.reached
 
     def real_seconds(self, seconds: float) -> float:
         """Return how long simulated seconds last on the clock."""
@@ -56,6 +63,7 @@ class Pace:
 
     async def spend(self, seconds: float) -> None:
         """Let simulated seconds pass."""
+        self._spent_from = self._passed
         self._passed += seconds
         ahead = self._zero + self._passed / self._speed - self._clock.boottime()
         if ahead < -_FORGET_LAG:

@@ -8,29 +8,28 @@ What signals do depends on how far it has come (``signals``), and so does its en
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
+import io
 import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from hpuwatch.clock import Clock, SystemClock
 from hpuwatch.sim.config.knobs import read_knobs
 from hpuwatch.sim.config.options import Options, parse_options
 from hpuwatch.sim.ending import Ending
 from hpuwatch.sim.families import family_of
-from hpuwatch.sim.faults.hooks import Faults, Moment
-from hpuwatch.sim.faults.processes import Processes
+from hpuwatch.sim.faults.processes import Processes, die_of
+from hpuwatch.sim.hooks import Faults, Moment
+from hpuwatch.sim.http.front import FrontDoor
 from hpuwatch.sim.pace import Pace
 from hpuwatch.sim.serve.api import ROUTES, Api
 from hpuwatch.sim.serve.cacheconfig import tally_of
 from hpuwatch.sim.serve.engine import Engine
-from hpuwatch.sim.serve.front import FrontDoor
 from hpuwatch.sim.serve.stats import Stats
 from hpuwatch.sim.signals import Signals
-from hpuwatch.sim.talk import failures
-from hpuwatch.sim.talk.manner import Manner
 from hpuwatch.sim.talk.script import load_script
 from hpuwatch.sim.talk.voice import Voice
 from hpuwatch.sim.truth.device import DeviceFull, Memory
@@ -38,6 +37,8 @@ from hpuwatch.sim.truth.memory import MemoryTruth
 from hpuwatch.sim.truth.recipes import Recipes
 from hpuwatch.sim.truth.times import TimeTruth
 from hpuwatch.sim.world import EngineFailed, Speakers, World
+
+_NO_OUTPUT = {errno.EPIPE, errno.ENOSPC}  # nobody reads, or the disk is full
 
 
 def run(
@@ -51,17 +52,33 @@ def run(
     """
     options = parse_options(arguments, env)
     streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+    for stream in streams.values():
+        if isinstance(stream, io.TextIOWrapper):  # what it can't encode ends nobody
+            stream.reconfigure(errors="backslashreplace")
     # Before there is an event loop, which a child must not inherit.
     processes = Processes.fork(options.tensor_parallel) if options.processes else None
 
     async def whole_life() -> int:
+        asyncio.get_running_loop().set_exception_handler(_report)
         server = Server(options, clock or SystemClock(), streams, processes)
         server.signals.listen()
         return await server.run()
 
-    with contextlib.suppress(BrokenPipeError):
+    try:
         return asyncio.run(whole_life())
-    return 1
+    except OSError as error:
+        if error.errno not in _NO_OUTPUT:
+            raise
+        return 1
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what no caller hears of: in a line what the system refused, else in full."""
+    error = context.get("exception")
+    if isinstance(error, OSError):
+        sys.stderr.write(f"{context['message']}: {error}\n")
+    else:
+        loop.default_exception_handler(context)
 
 
 class Server:
@@ -88,7 +105,7 @@ class Server:
                 script,
                 self.faults.stamps(pace.stamp),
                 self.faults.outlets(streams),
-                Manner.of(knobs),
+                knobs.manner,
             ),
             pace=pace,
             truth=truth,
@@ -101,8 +118,8 @@ class Server:
             recipes=Recipes(""),
             faults=self.faults,
         )
-        self.signals = Signals(self.faults)
-        self._family = family_of(options.release)
+        self.signals = Signals(self.faults, die_of)
+        self._family = family_of(options.point)
         self._processes = processes
 
     async def run(self) -> int:
@@ -112,7 +129,7 @@ class Server:
             listener = _bound(options.host, options.port)
         except OSError as error:
             await self._family.front_end(world)
-            failures.no_port(world, error)
+            self._family.no_port(world, error)
             return 1
         try:
             with listener:
@@ -145,11 +162,11 @@ class Server:
     async def _serve(self, listener: socket.socket, engine: Engine) -> int:
         world = self.world
         world.pace.change_speed(world.options.serving_speed)
-        door = FrontDoor(Api(world, engine).answer)
+        door = FrontDoor(Api(world, engine).answer, world.pace.stamp)
         try:
             await door.open(listener)
         except OSError as error:
-            failures.no_port(world, error)
+            self._family.no_port(world, error)
             return 1
         self.signals.server_is_ready()
         self._say_open(listener)
@@ -158,28 +175,38 @@ class Server:
         stats = asyncio.ensure_future(Stats(world, engine).run())
         asked = asyncio.ensure_future(self.signals.asked.wait())
         died = asyncio.ensure_future(self.faults.died.wait())
-        await asyncio.wait({running, asked, died}, return_when=asyncio.FIRST_COMPLETED)
-        ending = Ending(world, engine, door, self.signals)
-        failure = self._failure(running)
-        if failure is not None:
-            running.cancel()
-            await ending.of_engine(failure)
-        else:
-            await ending.as_asked(lambda: self._stop_engine(running))
-        tasks = (running, stats, asked, died)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        tasks = {running, stats, asked, died}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            ending = Ending(world, engine, door, self.signals)
+            failure = self._failure(running, stats)
+            if failure is not None:
+                running.cancel()
+                await ending.of_engine(failure)
+            else:
+                await ending.as_asked(lambda: self._stop_engine(running))
+                self._failure(running, stats)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         return 0
 
-    def _failure(self, running: asyncio.Future[None]) -> EngineFailed | None:
-        """Return what the engine died of, None while it lives."""
-        error = running.exception() if running.done() else self.faults.failure
-        if isinstance(error, DeviceFull):
-            return self.world.full(error, "execute_model")
-        if error is None or isinstance(error, EngineFailed):
-            return error
-        raise error
+    def _failure(self, *tasks: asyncio.Future[None]) -> EngineFailed | None:
+        """Return what the engine died of, None while it lives.
+
+        Raises:
+            Exception: a task, or a fault, ended with what is no death of an engine.
+        """
+        ended = [task for task in tasks if task.done() and not task.cancelled()]
+        for error in (*(task.exception() for task in ended), self.faults.failure):
+            if isinstance(error, DeviceFull):
+                return self.world.full(error, "execute_model")
+            if isinstance(error, EngineFailed):
+                return error
+            if error is not None:
+                raise error
+        return None
 
     async def _stop_engine(self, running: asyncio.Future[None]) -> None:
         running.cancel()
@@ -193,7 +220,7 @@ class Server:
         world = self.world
         say, front = world.voice.say, world.speakers.front
         host, port = listener.getsockname()[:2]
-        address = f"http://{host}:{port}"
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         say(front, "prometheus_dir", path="/tmp/tmp8v0sxk1d")  # noqa: S108  only told
         say(front, "tasks")
         say(front, "address", address=address)

@@ -8,17 +8,10 @@ that is ready begins to stop, and then only SIGINT is heard again: it hurries th
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Callable
 
-from hpuwatch.sim.faults.hooks import Faults
-
-
-def die_of(number: signal.Signals) -> None:
-    """End this process as the signal would have ended it by default."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+from hpuwatch.sim.hooks import Faults
 
 
 class Signals:
@@ -30,10 +23,8 @@ class Signals:
         name: the signal that asked.
     """
 
-    def __init__(
-        self, faults: Faults, die: Callable[[signal.Signals], None] = die_of
-    ) -> None:
-        """Begin with a server that imports."""
+    def __init__(self, faults: Faults, die: Callable[[signal.Signals], None]) -> None:
+        """Begin with a server that imports, and ``die`` of a signal at once."""
         self.asked = asyncio.Event()
         self.hurried = asyncio.Event()
         self.name = signal.SIGTERM.name

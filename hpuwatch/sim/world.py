@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hpuwatch.gaudi.buckets import Bucket
 from hpuwatch.sim.config.knobs import KnobError, Knobs
 from hpuwatch.sim.config.options import Options
-from hpuwatch.sim.faults.hooks import Faults
+from hpuwatch.sim.hooks import Faults
 from hpuwatch.sim.pace import Pace
 from hpuwatch.sim.talk.script import Script
 from hpuwatch.sim.talk.voice import Voice
@@ -26,6 +26,8 @@ from hpuwatch.sim.truth.recipes import LAYER_BYTES, Recipes
 from hpuwatch.sim.truth.times import TimeTruth
 from hpuwatch.units import GIB, MIB
 
+_PROCESSES = {"import": "import", "front": "front"}
+"""The process that a stage of the start belongs to, where it isn't the engine."""
 _OVERTAKING_SHARE = 0.4  # of the moments at which several ranks say the same
 
 
@@ -134,15 +136,16 @@ class World:
     faults: Faults
     turns: random.Random = field(default_factory=lambda: dice("turns"))
 
-    def check(self, stage: str, where: str, process: str = "engine") -> None:
+    def check(self, stage: str, where: str) -> None:
         """Die of a setting that the release dies of at this stage of the start.
 
         Raises:
-            EngineFailed: in that function of that process.
+            EngineFailed: in that function of the process that the stage belongs to.
         """
         try:
             self.knobs.check(stage)
         except KnobError as error:
+            process = _PROCESSES.get(stage, "engine")
             raise EngineFailed(str(error), where, process) from None
 
     def each_rank(self, name: str, /, **values: object) -> None:

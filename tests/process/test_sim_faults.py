@@ -171,7 +171,8 @@ def test_no_descriptors_are_left_for_new_connections(tmp_path: Path) -> None:
         # It can't be accepted yet; once the limit is lifted, it is.
         assert sim.ask("GET", "/health")[0] == 200
         assert sim.stop() == 0
-    assert "out of system resource" in sim.text
+    assert 1 <= sim.text.count("out of system resource") <= 5
+    assert "Traceback" not in sim.text
 
 
 def test_the_real_tree_of_processes_and_its_ends(tmp_path: Path) -> None:

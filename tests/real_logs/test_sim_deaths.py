@@ -10,7 +10,7 @@ import pytest
 from hpuwatch.sim.config.knobs import read_knobs
 from hpuwatch.sim.config.options import parse_options
 from hpuwatch.sim.talk.script import load_script
-from tests.catalogue import Catalogue, Points, fork_points, plugin_points
+from tests.catalogue import Catalogue, Points, points_of
 
 pytestmark = pytest.mark.unit
 
@@ -49,10 +49,7 @@ def catalogue(shared: Path) -> Catalogue:
 
 
 def _points(release: str) -> Points:
-    version = load_script(release).version
-    return (
-        fork_points(version) if release.startswith("fork") else plugin_points(version)
-    )
+    return points_of(load_script(release).version)
 
 
 @pytest.mark.parametrize(("case", "dying"), _DEATHS)

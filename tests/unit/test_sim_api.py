@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpuwatch.sim.config.options import parse_options
+from hpuwatch.sim.http.front import Connection
 from hpuwatch.sim.serve.answers import End
 from hpuwatch.sim.serve.api import ROUTES, Api
-from hpuwatch.sim.serve.asked import Prompt, Question
 from hpuwatch.sim.serve.engine import Engine
-from hpuwatch.sim.serve.front import Connection
+from hpuwatch.sim.serve.question import Prompt, Question
 from hpuwatch.sim.serve.tokens import WORDS, pieces_of, spoken, text_of, token_id
 from hpuwatch.sim.server import Server
 from hpuwatch.testing.clock import FakeClock
@@ -30,6 +31,8 @@ _SMALL = (
     *("--max-num-seqs", "8", "--max-model-len", "2048", "--noise", "0"),
     *("--speed", "1e12", "--serving-speed", "1", "--served-model-name", "m", "alias"),
 )
+
+_IS_JSON = "Content-Type: application/json"
 
 
 class _Transport(asyncio.Transport):
@@ -101,7 +104,7 @@ class Site:
 
     async def _raw(self, data: bytes) -> _Transport:
         transport = _Transport()
-        connection = Connection(self.api.answer, set())
+        connection = Connection(self.api.answer, lambda: 0.0, set())
         connection.connection_made(transport)
         running = asyncio.ensure_future(self.engine.run())
         connection.data_received(data)
@@ -118,6 +121,7 @@ class Site:
         keys = [f"Authorization: Bearer {self.key}"] if self.key else []
         method = method or ("GET" if body is None else "POST")
         rows = [f"{method} {path} HTTP/1.1", f"Content-Length: {len(data)}"]
+        rows += [] if any("Content-Type" in row for row in more) else [_IS_JSON]
         head = "\r\n".join([*rows, *keys, *more]) + "\r\n\r\n"
         return _taken_apart(bytes(self.raw(head.encode() + data).written))
 
@@ -127,6 +131,12 @@ class Site:
     def chat(self, content: object = "a b", **asked: object) -> Got:
         messages = [{"role": "user", "content": content}]
         return self.ask("/v1/chat/completions", {"messages": messages, **asked})
+
+
+def _posted(body: str) -> bytes:
+    """Return a request for a completion as bytes."""
+    rows = ["POST /v1/completions HTTP/1.1", _IS_JSON, f"Content-Length: {len(body)}"]
+    return "\r\n".join([*rows, "", body]).encode()
 
 
 async def _until(true: Callable[[], object]) -> None:
@@ -333,11 +343,27 @@ def test_without_the_flag_nobody_is_told_of_the_cache(older: Site) -> None:
         ({"model": "x"}, 404, "The model `x` does not exist."),
         ({"max_tokens": 0}, 400, "max_tokens must be at least 1, got 0."),
         ({"max_tokens": "many"}, 400, "valid integer"),
+        ({"max_tokens": "+-5"}, 400, "valid integer"),
+        ({"max_tokens": "9" * 5000}, 400, "valid integer"),
         ({"max_tokens": 2046}, 400, "maximum context length is 2048 tokens"),
         ({"prompt": [1] * 2048}, 400, "your request has 2048 input tokens"),
         ({"n": 0}, 400, "n must be at least 1, got 0."),
         ({"temperature": -1}, 400, "temperature must be non-negative, got -1."),
         ({"temperature": "hot"}, 400, "valid number"),
+        ({"seed": "x"}, 400, "valid integer"),
+        ({"top_k": "x"}, 400, "valid integer"),
+        ({"top_k": -2}, 400, "top_k must be 0 (disable), or at least 1, got -2."),
+        ({"min_p": -1}, 400, "min_p must be in [0, 1], got -1."),
+        ({"presence_penalty": "x"}, 400, "valid number"),
+        ({"frequency_penalty": 3}, 400, "must be in [-2, 2], got 3."),
+        ({"repetition_penalty": 0}, 400, "must be greater than zero, got 0."),
+        ({"stop_token_ids": "x"}, 400, "valid list"),
+        ({"user": 5}, 400, "valid string"),
+        ({"logit_bias": [1]}, 400, "valid dictionary"),
+        ({"response_format": 5}, 400, "valid dictionary"),
+        ({"stream": True, "stream_options": 5}, 400, "valid dictionary"),
+        ({"tools": 5}, 400, "valid list"),
+        ({"priority": {}}, 400, "valid integer"),
         ({"top_p": 2}, 400, "top_p must be in (0, 1], got 2."),
         ({"stop": [""]}, 400, "stop cannot contain an empty string."),
         ({"stop": 7}, 400, "valid string"),
@@ -367,6 +393,10 @@ def test_bad_completions_are_refused(
             "Unknown part type: smell",
         ),
         (
+            {"messages": [{"role": "user", "content": [{"type": ["x"]}]}]},
+            "Unknown part type: ['x']",
+        ),
+        (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "At most 0 image(s)",
         ),
@@ -378,9 +408,56 @@ def test_bad_chats_are_refused(site: Site, body: object, words: str) -> None:
     assert words in got.message
 
 
-@pytest.mark.parametrize("body", [b"{", b"[1]", b"\xff"])
-def test_what_is_no_json_is_refused(site: Site, body: bytes) -> None:
-    assert site.ask("/v1/completions", body).status == 400
+@pytest.mark.parametrize("path", ["/v1/completions", "/tokenize"])
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"[1]", b"\xff", b"[" * 100_000, b'{"prompt": "\\ud800", "max_tokens": 3}'],
+)
+def test_what_is_no_json_is_refused(site: Site, path: str, body: bytes) -> None:
+    assert site.ask(path, body).status == 400
+
+
+def test_what_nobody_foresaw_is_an_error_and_is_reported(
+    own: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("hpuwatch.sim.serve.api.exposition", broken)
+    two = own.raw(b"GET /metrics HTTP/1.1\r\n\r\nGET /health HTTP/1.1\r\n\r\n")
+    statuses = re.findall(rb"HTTP/1\.1 (\d+)", bytes(two.written))
+    assert statuses == [b"500", b"200"]
+    assert not two.closed
+    assert "GET /metrics can't be answered" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    monkeypatch.setattr("hpuwatch.sim.serve.answers.Form.closing", broken)
+    stream = own.raw(_posted('{"prompt": "a", "stream": true}'))
+    assert stream.closed
+    assert not stream.written.endswith(b"0\r\n\r\n")
+
+
+def test_what_pydantic_takes_for_numbers_and_switches_is_taken(site: Site) -> None:
+    got = site.complete(max_tokens="3", temperature="0.5", ignore_eos="yes", echo="off")
+    assert got.json["usage"]["completion_tokens"] == 3
+
+
+def test_a_body_that_is_not_said_to_be_json_is_refused(site: Site, older: Site) -> None:
+    body = {"prompt": "a", "max_tokens": 1}
+    form = "Content-Type: application/x-www-form-urlencoded"
+    got = site.ask("/v1/completions", body, form)
+    assert got.status == 400
+    assert got.json["error"] == {
+        "message": "1 validation error:\n  Unsupported Media Type: Only 'application/json'"
+        " is allowed",
+        "type": "Bad Request",
+        "param": None,
+        "code": 400,
+    }
+    exact = "Content-Type: Application/JSON; charset=utf-8"
+    assert site.ask("/v1/completions", body, exact).status == 200
+    got = older.ask("/v1/completions", body, form)
+    assert (got.status, got.body) == (500, b"Internal Server Error")
+    assert older.ask("/v1/completions", body, "Content-Type:").status == 200
 
 
 def test_the_fork_has_its_errors_at_the_top(older: Site) -> None:
@@ -399,11 +476,20 @@ def test_other_paths_answer_as_the_framework_does(site: Site) -> None:
     assert site.ask("/nope").json == {"detail": "Not Found"}
     assert site.ask("/health", {}).status == 405
     assert site.ask("/health").status == 200
+    assert site.ask("/health", method="HEAD").body == b""
     assert site.ask("/ping", {}).status == 200
     assert site.ask("/load").json == {"server_load": 0}
     assert site.ask("/version").json["simulated"] is True
     assert {row["id"] for row in site.ask("/v1/models").json["data"]} == {"m", "alias"}
     assert set(ROUTES) > {"/health", "/metrics"}
+
+
+def test_an_idle_server_knows_what_time_it_is(own: Site) -> None:
+    own.server.world.pace.change_speed(1.0)
+    clock = own.server.world.pace._clock
+    before = own.ask("/v1/models").json["data"][0]["created"]
+    clock.wait(3600.0)
+    assert own.ask("/v1/models").json["data"][0]["created"] == before + 3600
 
 
 def test_text_is_counted_by_a_rule(site: Site) -> None:
@@ -417,6 +503,8 @@ def test_text_is_counted_by_a_rule(site: Site) -> None:
     chat = {"messages": [{"role": "user", "content": "a b"}]}
     assert site.ask("/tokenize", chat).json["count"] == 1 + 4 + 2 + 1 + 4
     assert site.ask("/detokenize", {"tokens": ["a"]}).status == 400
+    assert site.ask("/tokenize", {"prompt": 5}).status == 400
+    assert site.ask("/tokenize", {}).status == 400
 
 
 @given(st.text())
@@ -472,11 +560,10 @@ def test_nonsense_ends_the_connection(site: Site) -> None:
 
 def test_who_hangs_up_is_forgotten(own: Site) -> None:
     async def hang_up() -> None:
-        connection = Connection(own.api.answer, set())
+        connection = Connection(own.api.answer, lambda: 0.0, set())
         connection.connection_made(_Transport())
         body = json.dumps({"prompt": "a", "max_tokens": 2000, "ignore_eos": True})
-        head = f"POST /v1/completions HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n"
-        connection.data_received((head + body).encode())
+        connection.data_received(_posted(body))
         running = asyncio.ensure_future(own.engine.run())
         await _until(lambda: own.engine.scheduler.running)
         connection.connection_lost(None)
@@ -508,6 +595,8 @@ def test_contents_are_never_printed(site: Site) -> None:
     site.chat("a most secret word", stream=True)
     assert "secret" not in site.output.getvalue()
     assert '"POST /v1/completions HTTP/1.1" 200 OK' in site.output.getvalue()
+    site.ask("/version?a=1")
+    assert '"GET /version?a=1 HTTP/1.1" 200 OK' in site.output.getvalue()
 
 
 _QUESTION = Question(
@@ -526,6 +615,13 @@ _QUESTION = Question(
     usage_at_end=False,
     usage_each=False,
 )
+
+
+def test_where_a_long_answer_ends_is_found_at_once() -> None:
+    question = replace(_QUESTION, ignore_eos=True, stop=("no such word", "eight"))
+    assert End.of(question, 100_000, 100_000).tokens == len(WORDS)
+    question = replace(question, min_tokens=99_990)
+    assert End.of(question, 100_000, 100_000).tokens == 99_992
 
 
 @settings(max_examples=60)
@@ -561,7 +657,7 @@ _VALUES = st.recursive(
     | st.booleans()
     | st.integers(-3, 3000)
     | st.floats(allow_nan=False)
-    | st.text("a{}<", max_size=3),
+    | st.sampled_from(["", "a", "{}<", "7", "+-7", "9" * 5000, "\ud800"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["type", "text", "role"]), inner, max_size=3)
@@ -580,12 +676,13 @@ _FIELDS = (
     st.sampled_from([path for path, methods in ROUTES.items() if "POST" in methods]),
     st.dictionaries(st.sampled_from(_FIELDS), _VALUES, max_size=4),
     st.booleans(),
+    _VALUES,
 )
 def test_whatever_is_asked_is_answered(
-    site: Site, path: str, fields: dict[str, object], usual: bool
+    site: Site, path: str, fields: dict[str, object], usual: bool, content: object
 ) -> None:
     if usual:
-        message = {"role": "user", "content": "a"}
+        message = {"role": "user", "content": content}
         fields = {"prompt": "a", "messages": [message], "max_tokens": 3} | fields
     got = site.ask(path, fields)
     assert got.status in {200, 400, 404}

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hpuwatch.errors import ConfigError
+from hpuwatch.sim.config.arguments import flags
 from hpuwatch.sim.config.knobs import KnobError, Knobs, read_knobs
-from hpuwatch.sim.config.options import Options, parse_options
+from hpuwatch.sim.config.options import _PLAIN, Options, parse_options
 
 pytestmark = pytest.mark.unit
 
@@ -74,6 +75,17 @@ class TestCommandLine:
             "max_num_seqs": 64,
         }
 
+    def test_what_was_asked_for_is_known_beside_what_holds(self) -> None:
+        asked = parse_options(["--block-size", "128", "--max-num-seqs", "64"], {})
+        assert {"block_size", "max_num_seqs"} <= asked.given
+        assert asked.block_size == parse_options([], {}).block_size
+        assert not parse_options([], {}).given
+
+    def test_every_flag_that_is_acted_upon_has_a_help(self) -> None:
+        fields = {flag.field: flag.help for flag in flags().values()}
+        silent = {name for name in _PLAIN.values() if fields.get(name) == ""}
+        assert not silent
+
     def test_serving_keeps_the_speed_unless_told_otherwise(self) -> None:
         assert parse_options(["--speed", "20"], {}).serving_speed == 20
         both = parse_options(["--speed", "20", "--serving-speed", "5"], {})
@@ -129,10 +141,12 @@ class TestCommandLine:
             ("--model foo", "argument --model: 'foo' can't be simulated, choose from"),
             ("--release vllm-0.9", "'vllm-0.9' can't be simulated, choose from"),
             ("--release 0.1", "'0.1' names no release that runs on Gaudi"),
-            ("--speed 0", "argument --speed: '0' is out of range"),
+            ("--speed 0", "hpuwatch sim: error: argument --speed: '0' is out of range"),
             ("--speed nan", "argument --speed: 'nan' is no number to reckon with"),
             ("--config /none.yaml", "argument --config: /none.yaml can't be read"),
             ("--config /none.json", "argument --config: /none.json tells no model"),
+            ("--max-num-seqs 99999999999999999999", "is too large to reckon with"),
+            (f"--max-num-batched-tokens {400 * '9'}k", "is too large to reckon with"),
             ("a b", "vllm: error: unrecognized arguments: b\n"),
         ],
     )
@@ -143,6 +157,54 @@ class TestCommandLine:
             parse_options(words.split(), {})
         assert end.value.code == 2
         assert says in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        "text", ["- 1", "a: &a [*a]", "a: [", "max-num-seqs: 2024-01-01"]
+    )
+    def test_a_file_that_tells_no_flags_is_refused_with_code_2(
+        self, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = tmp_path / "flags.yaml"
+        file.write_text(text)
+        with pytest.raises(SystemExit) as end:
+            parse_options(["--config", str(file)], {})
+        assert end.value.code == 2
+        assert "error: argument --" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("text", ["[]", "3", "{", 100_000 * "["])
+    def test_a_file_that_tells_no_model_is_refused_with_code_2(
+        self, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = tmp_path / "config.json"
+        file.write_text(text)
+        with pytest.raises(SystemExit) as end:
+            parse_options(["--config", str(file)], {})
+        assert end.value.code == 2
+        error = capsys.readouterr().err
+        assert f"hpuwatch sim: error: argument --config: {file} tells no model" in error
+
+    @pytest.mark.parametrize(
+        ("release", "sizes"),
+        [
+            ("fork-1.20", "8, 16, 32, 64, 128"),
+            ("fork-1.22", "1, 8, 16, 32, 64, 128"),
+            ("plugin-0.16", "1, 8, 16, 32, 64, 128, 256"),
+            ("plugin-0.26", ""),
+        ],
+    )
+    def test_the_size_of_a_block_is_one_of_a_list_in_older_releases(
+        self, release: str, sizes: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = ["--release", release, "--block-size", "7"]
+        if not sizes:
+            assert parse_options(words, {}).block_size == 7
+            return
+        with pytest.raises(SystemExit):
+            parse_options(words, {})
+        said = f"--block-size: invalid choice: 7 (choose from {sizes})\n"
+        error = capsys.readouterr().err
+        assert error.startswith("usage: vllm serve [model_tag] [options]\n")
+        assert error.endswith(f"vllm serve: error: argument {said}")
 
     @pytest.mark.parametrize("release", _RELEASES)
     def test_defaults_are_those_of_the_release(self, release: str) -> None:
@@ -313,3 +375,8 @@ class TestFrontEnd:
             ConfigError, match=r"as it is can't be simulated on .*: leave it out"
         ):
             _knobs(release, **env)
+
+    def test_several_front_ends_cant_be_simulated(self) -> None:
+        with pytest.raises(ConfigError, match="--api-server-count as it is can't be"):
+            _knobs("plugin-0.26", "--api-server-count", "2")
+        assert not _knobs("plugin-0.26", "--api-server-count", "1").deaths

@@ -7,11 +7,12 @@ import io
 import json
 import re
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -24,15 +25,16 @@ from hpuwatch.sim.faults.cards import Cards
 from hpuwatch.sim.faults.case import Case, Reading
 from hpuwatch.sim.faults.errors import ERRORS, text_of
 from hpuwatch.sim.faults.fault import Fault, When
-from hpuwatch.sim.faults.hooks import PHASES, Faults, Moment
 from hpuwatch.sim.faults.live import LiveFaults
 from hpuwatch.sim.faults.scenario import read_fault, read_scenario
-from hpuwatch.sim.server import Server
+from hpuwatch.sim.hooks import Faults, Moment, Phase
+from hpuwatch.sim.serve.stats import Stats
+from hpuwatch.sim.server import Server, run
 from hpuwatch.sim.signals import Signals
 from hpuwatch.sim.talk.script import load_script
 from hpuwatch.sim.talk.voice import Voice
 from hpuwatch.testing.clock import FakeClock
-from hpuwatch.units import MIB
+from hpuwatch.units import GIB, MIB
 
 pytestmark = pytest.mark.unit
 
@@ -95,6 +97,7 @@ async def _ask(port: int, method: str, path: str, body: object) -> tuple[int, st
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = (
         f"{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {len(data)}"
+        "\r\nContent-Type: application/json"
     )
     try:
         writer.write(head.encode() + b"\r\n\r\n" + data)
@@ -237,6 +240,30 @@ def _refusal(value: object) -> ConfigError:
     return caught.value
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"fault": "flood", "lines_per_second": 10**9},
+        {"fault": "clock-jump", "seconds": float("inf")},
+        {"fault": "memory-taken", "leave_gib": 1e300},
+        {"fault": "leak", "mib_per_second": 1e300},
+        {"fault": "hang", "when": {"seconds": float("nan")}},
+        {"fault": "refuse-answer", "status": 499},
+    ],
+)
+def test_amounts_that_nothing_could_bear_are_refused(fault: object) -> None:
+    assert "Input should be" in str(_refusal(fault))
+
+
+def test_faults_that_would_do_nothing_are_refused() -> None:
+    for name in ("SIGWINCH", "SIGSTOP", "SIGPIPE"):
+        assert f"nobody dies of {name}" in str(
+            _refusal({"fault": "die", "signal": name})
+        )
+    mild = {"fault": "refuse-answer", "status": 204}
+    assert "204 refuses nothing" in str(_refusal(mild))
+
+
 # When faults strike.
 
 
@@ -352,24 +379,25 @@ def test_what_comes_next_does_not_fit_on_a_card_that_others_filled(
 def test_a_device_that_a_killed_server_left_is_busy_for_a_while(tmp_path: Path) -> None:
     clock = FakeClock()
     env = {"HABANA_VISIBLE_DEVICES": "0,1"}
-    killed = Cards(env, str(tmp_path), clock)
-    assert killed.take([2**22 + 1], 10)
+    folder, dead, lives = str(tmp_path), [2**22 + 1], [1]
+    killed = Cards(env, folder, clock, dead)
+    assert killed.take(10)
     clock.seconds += 5
     killed.touch()  # and then it is killed
     clock.seconds += 9
     one = {"HABANA_VISIBLE_DEVICES": "1"}
-    assert not Cards(one, str(tmp_path), clock).take([1], 10)
-    assert Cards({"HABANA_VISIBLE_DEVICES": "2"}, str(tmp_path), clock).take([1], 10)
+    assert not Cards(one, folder, clock, lives).take(10)
+    assert Cards({"HABANA_VISIBLE_DEVICES": "2"}, folder, clock, lives).take(10)
     clock.seconds += 2
-    orderly = Cards(one, str(tmp_path), clock)
-    assert orderly.take([2**22 + 1], 10)
+    orderly = Cards(one, folder, clock, dead)
+    assert orderly.take(10)
     orderly.release()
-    assert Cards(one, str(tmp_path), clock).take([1], 10)
+    assert Cards(one, folder, clock, lives).take(10)
 
 
 def test_a_start_on_a_busy_device_fails(tmp_path: Path) -> None:
     clock = FakeClock()
-    Cards({}, str(tmp_path), clock).take([2**22 + 1], 10)
+    Cards({}, str(tmp_path), clock, [2**22 + 1]).take(10)
     busy = {
         "fault": "device-busy",
         "folder": str(tmp_path),
@@ -425,6 +453,103 @@ def test_a_hang_without_an_end_is_one_until_it_is_lifted(tmp_path: Path) -> None
     asyncio.run(live())
 
 
+def test_each_fault_gives_back_what_it_took_itself(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    busy: list[dict[str, object]] = [
+        {"fault": "device-busy", "folder": str(folder)} for folder in folders
+    ]
+    taken = [{"fault": "memory-taken", "leave_gib": gib} for gib in (9, 4, 1)]
+
+    async def live() -> None:
+        more = ("--serving-speed", "1")
+        async with _living(tmp_path, *busy, busy[0], more=more, env=_COLD) as life:
+            await life.ready()
+            memory, faults = life.server.world.memory, life.faults
+            faults.leak(GIB)
+            used_bytes = memory.used_bytes
+            for fault in taken:
+                faults.add(read_fault(fault))
+            faults.look()
+            assert memory.free_bytes == GIB
+            for number, gib in ((5, 6), (4, None), (6, None)):
+                assert faults.drop(number)
+                assert gib is None or memory.free_bytes == gib * GIB
+            assert memory.used_bytes == used_bytes
+            assert faults.drop(1)
+            assert [any(folder.iterdir()) for folder in folders] == [False, True]
+            life.clock.seconds += 1
+            faults.look()  # the third keeps them, too
+            assert [any(folder.iterdir()) for folder in folders] == [True, True]
+            assert await life.stop() == 0
+
+    asyncio.run(live())
+    assert not any(path.is_file() for folder in folders for path in folder.iterdir())
+
+
+# A fault or a task that fails is heard of.
+
+
+def test_a_fault_that_can_not_strike_is_the_end_of_a_server(tmp_path: Path) -> None:
+    class Broken(Fault):
+        def strike(self, _: LiveFaults) -> None:
+            raise ZeroDivisionError
+
+    async def idle() -> None:
+        async with _living(tmp_path, env=_COLD) as life:
+            await life.ready()
+            life.faults.add(Broken(fault="broken"))
+            await asyncio.wait_for(life.ended, 5)
+
+    async def starting() -> None:
+        async with _living(tmp_path) as life:
+            life.faults.add(Broken(fault="broken"))
+            await asyncio.wait_for(life.ended, 5)
+
+    for live in (idle, starting):
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(live())
+
+
+def test_statistics_that_can_not_be_told_are_the_end_of_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_stats: Stats) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Stats, "tell", broken)
+
+    async def live() -> None:
+        async with _living(tmp_path, env=_COLD) as life:
+            await life.ready()
+            life.clock.seconds += 1
+            await asyncio.wait_for(life.ended, 5)
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(live())
+
+
+def test_cards_without_a_place_for_stamps_are_refused(tmp_path: Path) -> None:
+    busy = {"fault": "device-busy", "folder": "/proc/nowhere"}
+    told = str(_refusal(busy))
+    assert "folder: '/proc/nowhere': no stamps can be kept there" in told
+    with pytest.raises(ConfigError, match=r"faults.yaml:3: device-busy.folder: '/proc"):
+        read_scenario(_scenario(tmp_path, busy))
+    occupied = tmp_path / "occupied"
+    occupied.mkdir()
+    kept = read_fault({"fault": "device-busy", "folder": str(occupied)})
+    occupied.rmdir()
+    occupied.touch()
+
+    async def live() -> None:
+        async with _living(tmp_path, env=_COLD) as life:
+            await life.ready()
+            life.faults.add(kept)
+            await asyncio.wait_for(life.ended, 5)
+
+    with pytest.raises(ConfigError, match="occupied: no stamps can be kept there"):
+        asyncio.run(live())
+
+
 # Output that goes wrong.
 
 
@@ -469,6 +594,25 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     assert "\xff\x00\xfe" in asyncio.run(_text_of_a_start(tmp_path, bad))
 
 
+def test_text_that_the_output_can_not_encode_is_printed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = io.TextIOWrapper(io.BytesIO(), "ascii")
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{name}", printed)
+    fails = {
+        "fault": "engine-fails",
+        "text": "Error: é \ud800",
+        "when": {"phase": "kv"},
+    }
+    place = tmp_path / "faults.yaml"
+    place.write_text(json.dumps({"faults": [fails]}), encoding="ascii")
+    words = [*_SMALL, "--port", "0", "--speed", "1e12", "--faults", str(place)]
+    assert run(words, {}) == 1
+    printed.seek(0)
+    assert "Error: \\xe9 \\ud800" in printed.read()
+
+
 def test_a_flood_of_lines(tmp_path: Path) -> None:
     flood = {"fault": "flood", "line": "drip", "when": {"phase": "load"}}
 
@@ -480,6 +624,26 @@ def test_a_flood_of_lines(tmp_path: Path) -> None:
             return life.text.count("drip\n")
 
     assert asyncio.run(live()) == 50_000
+
+
+def test_a_flood_does_not_make_up_for_a_pause(tmp_path: Path) -> None:
+    flood = {"fault": "flood", "line": "drip", "lines_per_second": 1000}
+
+    async def live() -> int:
+        async with _living(tmp_path, flood) as life:
+            await life.ready()
+            life.clock.seconds += 1e6
+            life.faults.look()
+            return life.text.count("drip\n")
+
+    assert asyncio.run(live()) == 1000
+
+
+def test_a_leap_over_all_years_is_no_crash(tmp_path: Path) -> None:
+    leap = {"fault": "clock-jump", "seconds": 1e15, "when": {"phase": "kv"}}
+    assert "Application startup complete" in asyncio.run(
+        _text_of_a_start(tmp_path, leap)
+    )
 
 
 def test_the_clock_leaps_back_and_forth_again(tmp_path: Path) -> None:
@@ -607,9 +771,12 @@ def test_a_lost_abort_race_waits_until_the_clients_hang_up(tmp_path: Path) -> No
             await life.ready()
             asked = asyncio.ensure_future(life.complete(2000))
             await life.till(lambda: life.faults.reading().requests > 0)
+            running = {str(task.get_coro()) for task in asyncio.all_tasks()}
+            assert any("Engine.run" in each for each in running)
             life.server.signals.take(signal.SIGTERM)
             await life.until("Waiting for connections to close")
-            await asyncio.sleep(0.3)  # in which a living engine would have answered
+            running = {str(task.get_coro()) for task in asyncio.all_tasks()}
+            assert not any("Engine.run" in each for each in running)
             assert not asked.done()
             assert not life.ended.done()
             life.server.signals.take(signal.SIGTERM)
@@ -733,7 +900,9 @@ def test_the_control_endpoint_shows_gives_and_lifts_faults(tmp_path: Path) -> No
             assert (await life.ask("GET", "/version"))[0] == 500
             assert (await _ask(port, "DELETE", "/faults/1", None))[0] == 200
             assert (await life.ask("GET", "/version"))[0] == 200
-            assert (await _ask(port, "DELETE", "/faults/1", None))[0] == 404
+            for gone in ("1", "9" * 5000, "²"):
+                path = f"/faults/{gone}"
+                assert (await _ask(port, "DELETE", path, None))[0] in {400, 404}
             assert (await _ask(port, "POST", "/faults", {"fault": "x"}))[0] == 400
             assert (await _ask(port, "PUT", "/", {}))[0] == 404
             dies: dict[str, Any] = {"fault": "die", "process": "engine"}
@@ -746,9 +915,16 @@ def test_the_control_endpoint_shows_gives_and_lifts_faults(tmp_path: Path) -> No
 def test_the_control_endpoint_leaves_no_socket_behind(tmp_path: Path) -> None:
     place = tmp_path / "control"
 
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(place))  # and its file stays
+
     async def live() -> None:
         async with _living(tmp_path, more=("--control", str(place)), env=_COLD) as life:
             await life.ready()
+            assert place.is_socket()
+            with pytest.raises(ResourceError, match="another server listens there"):
+                async with _living(tmp_path, more=("--control", str(place))) as second:
+                    await second.ended
             assert place.is_socket()
             assert await life.stop() == 0
 
@@ -786,5 +962,7 @@ def test_a_server_without_faults_names_every_phase() -> None:
     server = Server(options, FakeClock(), {"stdout": printed, "stderr": printed})
     server.world.faults = Watching()
     asyncio.run(server.start())
-    phases = [phase for phase in PHASES if phase not in {"multimodal", "serve"}]
+    phases = [
+        phase for phase in get_args(Phase) if phase not in {"multimodal", "serve"}
+    ]
     assert list(dict.fromkeys(seen)) == phases

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
@@ -12,50 +11,31 @@ import yaml
 
 from hpuwatch.sim.truth import compiling
 from hpuwatch.sim.truth.tempo import FITTED
-from tests import time_points
-from tests.fidelity import measured, throughput
+from tests import misfit_points, time_points
+from tests.fidelity import agree, measured, throughput
 from tests.throughput_points import points
 
 pytestmark = pytest.mark.unit
 
+# One for each table of rates at least, and V0.
 _STARTS = frozenset(
     {
         "Qwen3-VL-32B-FP8 on gaudi3, a start log of 0.15",
         "Llama-3.1-8B bf16, documentation of vllm-gaudi on warm-up",
+        "Llama-3.1-8B fp8, the same documentation",
         "Llama-3.1-70B on four gaudi2, a start log of the fork, without warm-up",
     }
 )
-_TIMES = ("warmup_s", "load_s", "init_engine_s", "profile_s", "weights_load_s")
-_SECTIONS = (
-    *("per_bucket_time_s", "runtime_recompile_cost_s"),
-    *("warmup_times_published", "throughput"),
-)
-
-
-def _numbers(value: object) -> Iterator[float]:
-    """Yield the numbers of a record, in their order."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for each in value:
-            yield from _numbers(each)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield float(value)
-
-
-def _agree(now: Any, kept: Any) -> bool:
-    # What is kept has four digits, and half a percent is no news.
-    return list(_numbers(now)) == pytest.approx(list(_numbers(kept)), rel=0.005)
 
 
 def test_throughputs_are_what_the_page_tells() -> None:
     kept = measured()["throughput"]
-    assert _agree(throughput(points()), kept), "run python -m tests.fidelity, make docs"
+    assert agree(throughput(points()), kept), "run python -m tests.fidelity, make docs"
 
 
 def test_first_requests_are_what_the_page_tells() -> None:
     now = [asdict(row) for row in time_points.first_requests()]
-    assert _agree(now, measured()["traffic"]), "run python -m tests.fidelity, make docs"
+    assert agree(now, measured()["traffic"]), "run python -m tests.fidelity, make docs"
 
 
 @pytest.mark.parametrize("source", sorted(_STARTS))
@@ -63,17 +43,39 @@ def test_starts_take_what_the_page_tells(source: str) -> None:
     now = [asdict(row) for row in time_points.starts(frozenset({source}))]
     kept = [row for row in measured()["starts"] if row["source"] == source]
     assert now
-    assert _agree(now, kept), "run python -m tests.fidelity, make docs"
+    assert agree(now, kept), "run python -m tests.fidelity, make docs"
+
+
+def test_misfits_are_what_the_page_tells() -> None:
+    now = [asdict(row) for row in misfit_points.rows()]
+    assert agree(now, measured()["misfit"]), "run python -m tests.fidelity, make docs"
+    for row in now:
+        none, usual, large = row["errors"]
+        assert none < 0.1
+        assert 0.05 < usual < large
 
 
 def test_every_published_time_has_a_row_or_a_reason(shared: Path) -> None:
+    published = {(source, figure) for source, figure, _ in _published_times(shared)}
+    assert published == {(told.source, told.figure) for told in time_points.told()}
+
+
+def test_every_published_time_is_told_as_it_stands(shared: Path) -> None:
+    rows = [row for row in time_points.told() if row.seconds is not None]
+    for source, figure, value in _published_times(shared):
+        told = [r for r in rows if (r.source, r.figure) == (source, figure)]
+        for row in told:
+            assert row.seconds is not None
+            assert time_points.holds(figure, value, row.seconds), row
+        # Of several figures with one name, each has its row.
+        several = len(value) if isinstance(value, dict | list) else 0
+        assert not told or len({row.seconds for row in told}) >= several, figure
+
+
+def _published_times(shared: Path) -> list[tuple[str, str, Any]]:
     file = shared / "reference" / "numbers.yaml"
     numbers = yaml.safe_load(file.read_text(encoding="utf-8"))
-    published = {row["src"] for section in _SECTIONS for row in numbers[section]}
-    published |= {
-        row["src"] for row in numbers["memory_points"] if any(t in row for t in _TIMES)
-    }
-    assert published == time_points.sources()
+    return list(time_points.published_times(numbers))
 
 
 def test_every_published_throughput_is_told_as_it_stands(shared: Path) -> None:
@@ -98,6 +100,9 @@ def test_the_page_tells_the_figures_of_the_laws(checkout: Path) -> None:
         f"{1e6 * together:.4g} µs * log2(cards)",
     ):
         assert text in page
+    compiled_fp8 = {1000 * each.compile_seconds for each in compiling.LAZY_FP8.values()}
+    (fp8,) = compiled_fp8
+    assert f"| lazy, fp8 | prompt, decode | as bf16 | {fp8:.4g} ms | 6 µs |" in page
     for rates in (compiling.LAZY, compiling.TORCH_COMPILE):
         for phase, rate in rates.items():
             trace, compiled = 1000 * rate.trace_seconds, 1000 * rate.compile_seconds

@@ -14,11 +14,11 @@ from hpuwatch.events import Event
 from hpuwatch.gaudi.buckets import DECODE, PROMPT
 from hpuwatch.parse.mask import mask
 from hpuwatch.sim.config.options import parse_options
-from hpuwatch.sim.faults.hooks import Faults, Moment
 from hpuwatch.sim.fork.failures import engine_died, engine_killed, engine_stopped
-from hpuwatch.sim.serve.asked import Prompt, Question
-from hpuwatch.sim.serve.engine import Asked
+from hpuwatch.sim.hooks import Faults, Moment
+from hpuwatch.sim.serve.question import Prompt, Question
 from hpuwatch.sim.serve.requestlog import RequestLog
+from hpuwatch.sim.serve.schedule import Request
 from hpuwatch.sim.serve.stats import Stats
 from hpuwatch.sim.serve.tokens import pieces_of
 from hpuwatch.sim.server import Server
@@ -203,6 +203,57 @@ def test_since_1_22_there_is_no_budget_but_the_end_of_the_card() -> None:
     assert "VLLM_GRAPH_PROMPT_RATIO" not in started.output.partition("Free device")[2]
     assert _faults(started) == {"device_oom_devmem", "engine_dead_v0"}
     assert start("--release", "fork-1.21", *arguments, **env).failure is None
+
+
+_IMAGES = ("--model", "qwen3-vl-32b", "--card", "gaudi3", *_SMALL)
+
+
+def test_since_1_22_a_model_with_images_warms_its_patches() -> None:
+    started = start(
+        *(*_IMAGES, "--release", "fork-1.22"),
+        VLLM_MULTIMODAL_BUCKETS="64,192",
+        PT_COMPILE_ONLY_MODE="0",
+    )
+    images = [
+        event.fields
+        for event in events_of(started.output)
+        if event.fields.get("phase") == "multimodal"
+    ]
+    lists, first, second, summary = images
+    assert lists["mm_buckets"] == summary["mm_buckets"] == (64, 192)
+    assert [each["img_args"] for each in (first, second)] == [64, 192]
+    assert summary["k"] == first["n"] == 2
+    assert "[Multimodal] Wrapping Visual Model" in started.output
+    kept = started.server.world.truth.images.kept_bytes
+    assert started.server.world.memory.held["multimodal"] == kept
+
+
+@pytest.mark.parametrize(
+    ("release", "value", "told"),
+    [
+        ("fork-1.21", "foo", []),
+        ("fork-1.23", "None", ["None"]),
+        ("fork-1.23", "64", ["[64]"]),
+    ],
+)
+def test_patches_are_told_even_where_none_are_warmed(
+    release: str, value: str, told: list[str]
+) -> None:
+    started = start(
+        *(*_IMAGES, "--release", release),
+        VLLM_SKIP_WARMUP="true",
+        VLLM_MULTIMODAL_BUCKETS=value,
+    )
+    assert started.engine is not None
+    assert re.findall("Multimodal bucket : (.*)", started.output) == told
+
+
+def test_patches_that_are_no_numbers_end_the_engine() -> None:
+    started = start(
+        *(*_IMAGES, "--release", "fork-1.22"), VLLM_MULTIMODAL_BUCKETS="foo"
+    )
+    assert started.failure is not None
+    assert started.failure.reason.startswith("ValueError: invalid literal for int()")
 
 
 def test_every_bucket_is_compiled_before_any_graph_is_captured() -> None:
@@ -390,7 +441,7 @@ def _served(
         engine = await server.start()
         stats = Stats(server.world, engine)
         running = asyncio.ensure_future(engine.run())
-        asked = (Asked(300 + i, 900, identity=f"cmpl-{i}-0") for i in range(count))
+        asked = (Request(300 + i, 900, identity=f"cmpl-{i}-0") for i in range(count))
         await asyncio.gather(*(engine.submit(each).over for each in asked))
         stats.tell()
         running.cancel()

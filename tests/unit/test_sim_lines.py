@@ -11,7 +11,7 @@ import pytest
 
 from hpuwatch.gaudi.releases import release_of
 from hpuwatch.sim.talk.script import Template, load_script, releases
-from tests.catalogue import Catalogue, covers, plugin_points
+from tests.catalogue import Catalogue, covers, plugin_points, shape_of
 
 pytestmark = pytest.mark.unit
 
@@ -36,6 +36,7 @@ _SAMPLES: dict[str, object] = {
     "client": "127.0.0.1:9",
     "compact": "1",
     "elapsed": "00:01",
+    "file": "linear.py",
     "key": "hw",
     "left": "00:59",
     "method": "GET",
@@ -66,6 +67,7 @@ _BY_LINE: dict[str, dict[str, object]] = {
         "metric": [("TotalNumber", 1), ("TotalTime", 7), ("AvgTime", 7.0)],
     },
     "bucketing_skipped": {"phase": "prompt"},
+    "no_buckets": {"phase": "prompt"},
     "not_warmed": {"phase": "decode"},
     "multimodal_buckets": {"buckets": [196, 256]},
     "seq_for_query": {
@@ -122,16 +124,6 @@ def _rendered(name: str, text: str) -> list[str]:
     return text.format(**values | _BY_LINE.get(name, {})).split("\n")
 
 
-def _is_seen(text: str, real_messages: list[str]) -> bool:
-    pieces = string.Formatter().parse(text)
-    pattern = "".join(
-        re.escape(literal) + ("" if field is None else ".*")
-        for literal, field, _, _ in pieces
-    )
-    shape = re.compile(pattern)
-    return any(shape.fullmatch(message) for message in real_messages)
-
-
 def _wrong(
     name: str, template: Template, catalogue: Catalogue, release: str, real: list[str]
 ) -> list[str]:
@@ -139,6 +131,8 @@ def _wrong(
     form = _FORMS[template.form]
     points = plugin_points(load_script(release).version)
     place = {"header": form, "stream": template.stream, "level": template.level}
+    (origin,) = _rendered(name, template.origin)
+    place["file"] = origin.partition(":")[0]
     wrong = []
     for message, text in zip(
         _rendered(name, template.text), template.text.split("\n"), strict=True
@@ -147,7 +141,7 @@ def _wrong(
             continue
         # A line of another release would be found in the catalogue, but not at this one.
         elsewhere = catalogue.kinds(message, header=form)
-        if elsewhere or not _is_seen(text, real):
+        if elsewhere or not any(map(shape_of(text).fullmatch, real)):
             wrong.append(f"{name}: {message!r} {elsewhere}")
     return wrong
 
@@ -175,7 +169,6 @@ def test_every_exception_is_one_that_the_release_raises(
     numberless = re.sub(r"\d+", "", faults)
     for name, text in script.errors.items():
         (message,) = _rendered(name, text)
-        message = message.replace("Prompt", "prompt")
         if not catalogue.kinds(message, points, header="traceback"):
             assert not catalogue.kinds(message, header="traceback"), message
             assert re.sub(r"\d+", "", message) in numberless, message

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hpuwatch.gaudi.spans import covers, point_of
 from hpuwatch.sim.config.options import parse_options
 from hpuwatch.sim.serve.cacheconfig import tally_of
-from hpuwatch.sim.serve.families import COUNTERS, GAUGES, SPREADS
+from hpuwatch.sim.serve.metricfamilies import COUNTERS, GAUGES, SPREADS
 from hpuwatch.sim.serve.metrics import exposition
 from hpuwatch.sim.serve.tally import Histogram, Served, Tally, token_bounds
 from hpuwatch.sim.server import Server

@@ -15,10 +15,10 @@ from hpuwatch.gaudi.buckets import DECODE, PROMPT
 from hpuwatch.gaudi.modelshape import read_model
 from hpuwatch.sim.config.knobs import read_knobs
 from hpuwatch.sim.config.options import parse_options
-from hpuwatch.sim.truth.fromconfig import model_of
+from hpuwatch.sim.models.fromconfig import model_of
+from hpuwatch.sim.models.presets import CARDS, MODELS, model_called
 from hpuwatch.sim.truth.memory import MemoryTruth
-from hpuwatch.sim.truth.presets import CARDS, MODELS, model_called
-from hpuwatch.units import GIB, format_bytes
+from hpuwatch.units import GIB, KIB, MIB, format_bytes
 
 pytestmark = pytest.mark.unit
 
@@ -71,6 +71,20 @@ def test_a_preset_weighs_what_its_configuration_makes_expect(
     )
     loaded = model.weights_on_card(model.tensor_parallel)
     assert loaded == pytest.approx(estimated, rel=0.06)
+
+
+@pytest.mark.parametrize("preset", sorted(MODELS))
+def test_graphs_of_a_layer_are_of_one_order_in_all_presets(preset: str) -> None:
+    """Public figures lie so near to each other; only states make a layer larger."""
+    model = MODELS[preset]
+    factor = 4 if model.shape.recurrent else 1
+    decode, prompt = model.law.graphs[DECODE], model.law.graphs[PROMPT]
+    of_decode = (decode.fixed_bytes + 128 * decode.token_bytes) / model.layers / MIB
+    of_prompt = (prompt.fixed_bytes + 1024 * prompt.token_bytes) / model.layers / MIB
+    assert 0.05 * factor < of_decode < 0.4 * factor
+    assert 0.1 < of_prompt < 1
+    assert decode.block_bytes <= KIB
+    assert prompt.block_bytes <= 24 * KIB
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hpuwatch.sim.config.options import parse_options
 from hpuwatch.sim.pace import Pace
-from hpuwatch.sim.serve.engine import Asked, Engine
+from hpuwatch.sim.serve.engine import Engine
 from hpuwatch.sim.serve.metrics import exposition
+from hpuwatch.sim.serve.schedule import Request
 from hpuwatch.sim.serve.stats import Stats
 from hpuwatch.sim.server import Server
 from hpuwatch.sim.truth.device import DeviceFull
@@ -59,7 +60,7 @@ def _server(
 async def _serve(
     arguments: Sequence[str],
     env: dict[str, str],
-    asked: Sequence[Asked],
+    asked: Sequence[Request],
     at_once: int,
 ) -> Served:
     server, output = _server(arguments, env)
@@ -68,7 +69,7 @@ async def _serve(
     gate = asyncio.Semaphore(at_once)
     stats = Stats(server.world, engine)
 
-    async def one(asked: Asked) -> None:
+    async def one(asked: Request) -> None:
         async with gate:
             await engine.submit(asked).over
 
@@ -88,10 +89,10 @@ def _load(
     *arguments: str,
     env: dict[str, str] | None = None,
     sizes: Sequence[tuple[int, int]] = ((300, 20),) * 8,
-    asked: Sequence[Asked] = (),
+    asked: Sequence[Request] = (),
     at_once: int = 8,
 ) -> Served:
-    asked = asked or [Asked(prompt, end) for prompt, end in sizes]
+    asked = asked or [Request(prompt, end) for prompt, end in sizes]
     return asyncio.run(_serve([*_LONG, *arguments], env or {}, asked, at_once))
 
 
@@ -170,7 +171,7 @@ def test_a_graph_that_does_not_fit_kills_the_engine() -> None:
     async def die() -> Engine:
         server, _ = _server([*_LONG, "--gpu-memory-utilization", "0.9995"], env)
         engine = await server.start()
-        engine.submit(Asked(2048, 5))
+        engine.submit(Request(2048, 5))
         with pytest.raises(DeviceFull):
             await engine.run()
         return engine
@@ -185,7 +186,7 @@ def test_a_client_that_hangs_up_frees_its_place() -> None:
         server, _ = _server(_LONG, {})
         engine = await server.start()
         running = asyncio.ensure_future(engine.run())
-        gone, stays = engine.submit(Asked(100, 500)), engine.submit(Asked(100, 50))
+        gone, stays = engine.submit(Request(100, 500)), engine.submit(Request(100, 50))
         await asyncio.sleep(0)
         engine.cancel(gone)
         await gone.over
@@ -238,7 +239,7 @@ def test_a_client_that_is_slow_to_ask_again_changes_nothing() -> None:
             for _ in range(4):
                 for _ in range(turns):
                     await asyncio.sleep(0)
-                await engine.submit(Asked(300, end)).over
+                await engine.submit(Request(300, end)).over
 
         await asyncio.gather(client(20), client(35), client(50))
         engine.gauges()
@@ -261,7 +262,7 @@ def test_waiting_for_clients_is_no_busy_time() -> None:
         server.world.pace.change_speed(50.0)
         began = server.world.pace.passed
         for _ in range(2):
-            await engine.submit(Asked(300, 5)).over
+            await engine.submit(Request(300, 5)).over
             clock.wait(idle_seconds)
         engine.gauges()
         running.cancel()
@@ -305,6 +306,40 @@ def test_simulated_time_never_runs_ahead_of_the_clock() -> None:
     assert stamped == pytest.approx(1e6)
 
 
+def test_the_present_lies_in_the_midst_of_what_is_spent() -> None:
+    async def before_the_end(real_seconds: float) -> float:
+        clock = FakeClock()
+        pace = Pace(clock, speed=100.0)
+        clock.wait(0.1)
+        pace.pass_idle()
+        spending = asyncio.ensure_future(pace.spend(1.0))
+        await asyncio.sleep(0)
+        clock.wait(real_seconds)
+        spending.cancel()
+        return pace.passed - pace.present
+
+    assert asyncio.run(before_the_end(0.0)) == pytest.approx(1.0)
+    assert asyncio.run(before_the_end(0.005)) == pytest.approx(0.5, abs=0.001)
+    assert asyncio.run(before_the_end(0.02)) == 0
+
+
+def test_who_comes_during_a_step_waits_for_its_end() -> None:
+    async def wait() -> float:
+        server, _ = _server(_LONG, {})
+        engine = await server.start()
+        running = asyncio.ensure_future(engine.run())
+        made = asyncio.Event()
+        engine.submit(Request(100, 50), lambda _job, _tokens: made.set())
+        await made.wait()  # and the next step begins
+        late = engine.submit(Request(100, 1))
+        await late.over
+        running.cancel()
+        assert late.started is not None
+        return late.started - late.arrived
+
+    assert asyncio.run(wait()) > 0
+
+
 def test_a_long_lag_is_forgotten() -> None:
     async def lag() -> float:
         clock = FakeClock()
@@ -329,10 +364,10 @@ def test_another_speed_goes_on_from_here() -> None:
     assert pace.real_seconds(10.0) == pytest.approx(1.0)
 
 
-def _shared_prefix(count: int) -> list[Asked]:
+def _shared_prefix(count: int) -> list[Request]:
     beginning = list(range(1500))
     return [
-        Asked(1600, 4, content=[*beginning, *[n] * 100])
+        Request(1600, 4, content=[*beginning, *[n] * 100])
         for n in range(10_000, 10_000 + count)
     ]
 
@@ -394,7 +429,7 @@ def test_who_can_never_run_keeps_nobody_busy() -> None:
         engine = await server.start()
         running = asyncio.ensure_future(engine.run())
         blocks = engine.scheduler.pool.count
-        hopeless = engine.submit(Asked(blocks * 128 + 1, 5))
+        hopeless = engine.submit(Request(blocks * 128 + 1, 5))
         for _ in range(20_000):  # chunk by chunk it takes all blocks there are
             await asyncio.sleep(0)
         steps = engine.steps
@@ -402,7 +437,7 @@ def test_who_can_never_run_keeps_nobody_busy() -> None:
             await asyncio.sleep(0)
         assert engine.steps == steps
         engine.cancel(hopeless)
-        later = engine.submit(Asked(100, 5))
+        later = engine.submit(Request(100, 5))
         await later.over
         running.cancel()
         return hopeless.finish_reason, later.finish_reason
@@ -418,7 +453,7 @@ def test_full_warmup_dies_of_a_shape_that_nobody_prepared(tmp_path: Path) -> Non
     async def die() -> str:
         server, _ = _server(_LONG, env)
         engine = await server.start()
-        engine.submit(Asked(2000, 5))
+        engine.submit(Request(2000, 5))
         with pytest.raises(EngineFailed) as failure:
             await engine.run()
         assert engine.broken

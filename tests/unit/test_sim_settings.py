@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from hpuwatch.advise.lint.kinds import lint
 from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.checks import Outcome
 from hpuwatch.gaudi.knobs import KNOBS, Knob
+from hpuwatch.gaudi.model import BucketError
 from hpuwatch.gaudi.spans import covers, point_of
 from hpuwatch.sim.config import variables as table
 from hpuwatch.sim.config.arguments import flags
@@ -38,7 +40,13 @@ _RELEASES = (
 )
 _VARIABLES = [name for name, knob in KNOBS.items() if not knob.is_flag]
 _FLAGS = [name for name, knob in KNOBS.items() if knob.is_flag]
+_OF_STRATEGY = {
+    "exp": [release for release in _RELEASES if release.startswith("plugin")],
+    "lin": _RELEASES,
+    "pad": ["plugin-0.26", "plugin-head"],
+}
 _SMALL = {"--max-model-len": "2048", "--max-num-seqs": "8", "--block-size": "128"}
+_WORDS = [f"{flag}={value}" for flag, value in _SMALL.items()]
 
 
 class TestTable:
@@ -47,15 +55,13 @@ class TestTable:
     def test_every_row_can_be_read(self) -> None:
         stages = {table.IMPORT, table.FRONT, table.WORKER, table.SPLIT}
         stages |= {table.PICTURES, table.BUCKETS, table.GRAPHS}
-        inner = {"exponential", "named_strategy"}  # decide the strategy
-        inner |= {"unified_attention", "fake_card", "use_v1"}  # refused
+        # Values that decide others, or a refusal, on the way to the knobs.
+        config = Path(table.__file__).parent
+        code = "".join(file.read_text(encoding="utf-8") for file in config.glob("*.py"))
+        inner = set(re.findall(r'(?:values|found)\["(\w+)"\]', code))
         for variable in variables().values():
             assert variable.stage in stages
-            assert (
-                not variable.field
-                or variable.field in Knobs.__slots__
-                or (variable.field in inner)
-            )
+            assert variable.field in {"", *Knobs.__slots__, *inner}
             for release in _RELEASES:
                 variable.is_shown(point_of(release))
                 variable.without(point_of(release))
@@ -125,8 +131,7 @@ class _Fate:
 @cache
 def _small(release: str) -> Options:
     """Return a small server without any setting of its environment."""
-    words = [f"{flag}={value}" for flag, value in _SMALL.items()]
-    return parse_options(["--release", release, *words], {})
+    return parse_options(["--release", release, *_WORDS], {})
 
 
 def _fate(knob: Knob, text: str, release: str) -> _Fate:
@@ -154,7 +159,8 @@ _DIFFERENCES = {
     "dies later, as no memory is left for the cache": {"VLLM_GRAPH_RESERVED_MEM"},
     "the table doesn't check it": {
         *("--swap-space", "--dtype", "VLLM_LOGGING_LEVEL", "VLLM_LOGGING_STREAM"),
-        *("VLLM_LOG_STATS_INTERVAL", "VLLM_BUCKETING_FROM_FILE"),
+        *("VLLM_LOG_STATS_INTERVAL", "VLLM_BUCKETING_FROM_FILE", "--block-size"),
+        "VLLM_MULTIMODAL_BUCKETS",
     },
     "another size forbids it": {"--max-num-batched-tokens", "--tensor-parallel-size"},
     "it can't be simulated": {
@@ -305,11 +311,82 @@ def _dies(case: str, release: str) -> bool:
         return bool(end.code)
 
 
+_LISTLESS = (
+    # what is set, the releases that make no list of it, and the words of that
+    ("STEP=0", "lin", "ValueError: range() arg 3 must not be zero"),
+    ("STEP=0", "pad", "AssertionError: bucket_step must be positive, got: (0)"),
+    (
+        "PAD_PERCENT=51",
+        "pad",
+        "AssertionError: pad_percent must be between 0 and 50 percentage points, got: (51)",
+    ),
+    (
+        "MIN=4096",
+        "pad",
+        "AssertionError: bucket_min cannot be greater than bucket_max. If you",
+    ),
+    ("MAX=1" + 400 * "0", "exp", "OverflowError: integer division result too large"),
+)
+
+
+@pytest.mark.parametrize(("setting", "strategy", "words"), _LISTLESS)
+def test_without_a_list_it_dies_in_the_runtime_s_words(
+    setting: str, strategy: str, words: str
+) -> None:
+    part, _, value = setting.partition("=")
+    env = {f"VLLM_PROMPT_BS_BUCKET_{part}": value}
+    if strategy != "pad":
+        env["VLLM_EXPONENTIAL_BUCKETING"] = str(strategy == "exp").lower()
+    else:
+        env["VLLM_BUCKETING_STRATEGY"] = strategy
+    for release in _OF_STRATEGY[strategy]:
+        failure = start("--release", release, *_WORDS, **env).failure
+        assert failure is not None, release
+        assert failure.reason.startswith(words), release
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "(1, -5, 0)",
+            "RuntimeError: Trying to create tensor with negative dimension -5",
+        ),
+        ("(1, None, 0)", "TypeError: int() argument must be a string, a bytes-like"),
+        ("# none", "ValueError: max() arg is an empty sequence"),
+        (
+            "nonsense",
+            "AttributeError: 'functools._lru_cache_wrapper' object has no attr",
+        ),
+    ],
+)
+def test_a_bucket_file_ends_it_in_the_runtime_s_words(
+    line: str, words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "buckets.txt"
+    file.write_text(f"{line}\n(1, 1, 16)\n")
+    failure = start(*_WORDS, VLLM_BUCKETING_FROM_FILE=str(file)).failure
+    assert failure is not None
+    assert failure.reason.startswith(words)
+
+
+def test_a_profile_run_of_too_many_prompts_is_out_of_memory_at_once() -> None:
+    for release in ("fork-1.18", "fork-1.21"):
+        for most in ("1" + 14 * "0", "1000000", 20 * "9", 400 * "9"):
+            started = start(
+                *("--release", release, "--model", "qwen3-0.6b", *_WORDS),
+                VLLM_PROMPT_BS_BUCKET_MAX=most,
+            )
+            assert started.failure is not None
+            assert "MODULE:PT_DEVMEM" in started.failure.reason
+            assert started.server.world.pace.passed < 3600
+
+
 _TEXTS = st.sampled_from(
     (
         *("true", "false", "1", "0", "-1", "7", "64", "300", "0.3", "nan", "inf", ""),
         *("x", "exp", "lin", "pad", "None", "1,2", "640x480", "steps", "fork", "DEBUG"),
-        *("ext://sys.stderr", "auto", "fp8", "32k", "{", "é\n"),
+        *("ext://sys.stderr", "auto", "fp8", "32k", "{", "é\n", 20 * "9", 400 * "9"),
     )
 )
 # Tiny blocks make lists of a hundred thousand buckets, which takes its time.
@@ -347,7 +424,10 @@ def test_any_setting_starts_or_ends_in_real_words(
 
 
 def _end(words: list[str], env: dict[str, str]) -> str:
-    """Return ``ready``, or what the server or its command line ends with."""
+    """Return ``ready``, or what the server or its command line ends with.
+
+    What hpuwatch itself says of lists that can't be made never reaches a log.
+    """
     said = io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(said):
@@ -356,4 +436,8 @@ def _end(words: list[str], env: dict[str, str]) -> str:
         return said.getvalue()
     except ConfigError as error:
         return str(error)
-    return "ready" if started.failure is None else started.failure.reason
+    if started.failure is None:
+        return "ready"
+    cause = started.failure.__context__
+    assert not (isinstance(cause, BucketError) and str(cause) in started.output)
+    return started.failure.reason

@@ -1,4 +1,4 @@
-"""Padding by the release's rules: the simulator's own look-up beside the predictor's."""
+"""Padding by the release's rules, and the memory of what traffic added to the lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hpuwatch.gaudi import lookup
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket, BucketSettings, generate
 from hpuwatch.gaudi.dialects import DIALECTS
-from hpuwatch.sim.serve.shapes import Shapes, round_up
+from hpuwatch.gaudi.lookup import fall_back_value as round_up
+from hpuwatch.sim.shapes import Shapes
 
 pytestmark = pytest.mark.unit
 
@@ -39,8 +40,9 @@ def test_traffic_is_padded_to_the_first_bucket_that_is_large_enough() -> None:
 
 
 def test_what_no_bucket_covers_gets_one_that_stays() -> None:
-    shapes = _shapes(_settings())
-    shapes.buckets[PROMPT] = [b for b in shapes.buckets[PROMPT] if b.query < 512]
+    lists = _shapes(_settings()).buckets
+    short = tuple(b for b in lists[PROMPT] if b.query < 512)
+    shapes = Shapes(_settings(), {**lists, PROMPT: short})
     first = shapes.prompt(1, 600, 0)
     ((wanted, added),) = first.added
     assert wanted == Bucket(1, 600, 0)
@@ -108,7 +110,7 @@ def test_every_release_pads_as_the_predictor_says(
     decodes: list[tuple[int, int]],
     contiguous: bool,
 ) -> None:
-    """Two readings of the same rules: fallbacks are remembered in both."""
+    """The rules are the same; fallbacks are remembered in both."""
     asked = _settings(dialect, contiguous_pa=contiguous)
     shapes, prepared = _shapes(asked), lookup.prepare(asked)
     for want in prompts:

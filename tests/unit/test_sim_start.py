@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -10,7 +12,9 @@ import pytest
 
 from hpuwatch.events import Event
 from hpuwatch.gaudi.buckets import Bucket
+from hpuwatch.sim.families import family_of
 from hpuwatch.sim.talk.script import releases
+from hpuwatch.sim.talk.voice import Voice
 from hpuwatch.units import GIB, Amount
 from tests.simulated import Started, events_of, kinds, only
 from tests.simulated import start as _start
@@ -380,3 +384,67 @@ def test_a_number_of_blocks_may_be_given() -> None:
         r"Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=100", output
     )
     assert "Usable num_blocks: 100, " in output
+
+
+class TestLength:
+    """``--max-model-len auto``: the length is cut to what the cache holds."""
+
+    def test_it_is_cut_where_the_cache_is_too_small(self) -> None:
+        started = _auto("0.2")
+        cut = events_of(started.output)
+        (event,) = (e for e in cut if e.fields.get("variant") == "auto_fit")
+        assert event.fields["len_from"] == 131072
+        fitting = event.fields["len_to"]
+        assert started.server.world.options.max_model_len == fitting
+        tokens = [e.fields["tokens"] for e in cut if "tokens" in e.fields]
+        assert started.engine is not None
+        assert fitting in tokens  # all of the cache, and not a block more
+
+    def test_it_stays_where_it_fits(self) -> None:
+        started = _auto("0.9")
+        assert "full model context length 131072 fits in" in started.output
+        assert started.server.world.options.max_model_len == 131072
+
+    def test_without_any_cache_there_is_no_length(self) -> None:
+        failure = _auto("0.0001").failure
+        assert failure is not None
+        assert failure.reason.startswith(
+            "ValueError: No available memory for the cache"
+        )
+
+
+def _auto(utilisation: str) -> Started:
+    words = ("--max-model-len", "auto", "--gpu-memory-utilization", utilisation)
+    return _start(*words, VLLM_SKIP_WARMUP="true")
+
+
+class TestBridge:
+    """The banner of the bridge tells the variables as they are set."""
+
+    @pytest.mark.parametrize("release", ["plugin-0.26", "fork-1.22"])
+    def test_it_tells_what_is_set(self, release: str) -> None:
+        words = ("--release", release, *_SMALL)
+        env = {"PT_HPU_MAX_COMPOUND_OP_SIZE": "17", "PT_CACHE_FOLDER_DELETE": "1"}
+        env |= {"PT_HPU_LAZY_MODE": "1", "VLLM_SKIP_WARMUP": "true"}
+        output = _start(*words, **env).output
+        assert " PT_HPU_MAX_COMPOUND_OP_SIZE = 17\n" in output
+        told = " PT_CACHE_FOLDER_DELETE = 1\n" in output
+        assert told is (release == "fork-1.22")  # the newer bridge doesn't tell it
+
+
+@pytest.mark.parametrize(
+    ("release", "python"), [("plugin-0.26", "3.12"), ("fork-1.21", "3.10")]
+)
+def test_a_taken_port_ends_it_in_the_words_of_the_family(
+    release: str, python: str
+) -> None:
+    started = _start("--release", release, *_TINY, VLLM_SKIP_WARMUP="true")
+    world, output = started.server.world, io.StringIO()
+    world.voice = Voice(world.voice.script, lambda: 0.0, {"stderr": output})
+    error = OSError(errno.EADDRINUSE, "Address already in use")
+    family_of(world.options.point).no_port(world, error)
+    frames = re.findall(
+        r'File ".*/python([\d.]+)/.*create_server_socket', output.getvalue()
+    )
+    assert frames == [python]
+    assert output.getvalue().endswith("OSError: [Errno 98] Address already in use\n")

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
 from hpuwatch.sim.config.options import parse_options
-from hpuwatch.sim.serve.engine import Asked
+from hpuwatch.sim.models.presets import MODELS
+from hpuwatch.sim.serve.schedule import Request
 from hpuwatch.sim.server import Server
 from hpuwatch.sim.truth.compiling import CompileLaw
-from hpuwatch.sim.truth.presets import MODELS
 from hpuwatch.sim.truth.tempo import FITTED, PEAKS, StepLaw, work_of
 from hpuwatch.sim.truth.times import TimeTruth
 from hpuwatch.testing.clock import FakeClock
@@ -225,6 +225,44 @@ def test_misfit_decides_how_far_the_truth_departs_from_the_law(misfit: int) -> N
     assert off == pytest.approx(0) if not misfit else 0.15 * misfit < off < 1.2 * misfit
 
 
+def test_beyond_a_kink_steps_slow_down_at_another_rate() -> None:
+    changes = []
+    for seed in range(6):
+        times = _times("--noise", "0", "--seed", str(seed))
+        bend = times._hidden.tempi[PROMPT].arithmetic
+        below = _seconds_of_a_prompt(times, range(1, bend.kink_at // 128 + 1))
+        above = _seconds_of_a_prompt(times, range(bend.kink_at // 128 + 1, 256))
+        assert above / below == pytest.approx(bend.beyond, rel=0.05)
+        changes.append(above / below)
+    assert max(changes) - min(changes) > 0.3
+
+
+def _seconds_of_a_prompt(times: TimeTruth, batches: range) -> float:
+    """Return what a prompt of 128 tokens more takes, in batches that are in line."""
+    usual = [
+        batch
+        for batch in batches
+        if times._hidden.outlier("step", PROMPT, Bucket(batch, 128, 0)) == 1
+    ]
+    first, last = usual[0], usual[-1]
+    spent = [times.step_seconds(PROMPT, Bucket(each, 128, 0)) for each in (first, last)]
+    return (spent[1] - spent[0]) / (last - first)
+
+
+@pytest.mark.parametrize("misfit", [0, 1, 2])
+def test_a_decode_grows_with_the_logarithm_of_its_batch_as_no_planner_knows(
+    misfit: int,
+) -> None:
+    times = _times("--noise", "0", "--misfit", str(misfit), "--seed", "5")
+    for batch in (1, 4, 64):
+        shape = Bucket(batch, 1, 8 * batch)
+        assert times._hidden.outlier("step", DECODE, shape) == 1
+        parts = times._steps.decode(batch, 128 * shape.context)
+        by_law = times._hidden.tempi[DECODE].seconds(parts, batch)
+        more = times.step_seconds(DECODE, shape) / by_law - 1
+        assert more == pytest.approx(0.02 * misfit * (batch.bit_length() - 1))
+
+
 def test_compiling_grows_with_the_logarithm_of_the_size_as_no_planner_knows() -> None:
     """The law of torch.compile's decodes is flat in their blocks; the truth is not."""
     flat, hidden = _exact(), _times("--noise", "0", "--seed", "2")
@@ -271,7 +309,7 @@ async def _two_bursts(server: Server) -> list[float]:
     running, means = asyncio.ensure_future(engine.run()), []
     for _ in range(2):
         began = server.world.pace.passed
-        jobs = [engine.submit(Asked(700, 40)) for _ in range(8)]
+        jobs = [engine.submit(Request(700, 40)) for _ in range(8)]
         await asyncio.wait([job.over for job in jobs])
         means.append(sum((job.first_token or 0) - began for job in jobs) / 8)
     running.cancel()

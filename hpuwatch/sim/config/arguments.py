@@ -28,9 +28,17 @@ _MULTIPLES = {
     **{letter: 1000**power for power, letter in enumerate("kmgt", start=1)},
     **{letter: 1024**power for power, letter in enumerate("KMGT", start=1)},
 }
+_TOO_LARGE = 1 << 63
+_FLAG = re.compile(r"argument (--[\w-]+)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])(i)?")
 _DATA_TYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 _LOAD_DEVICES = ("cpu", "hpu")
+_BLOCK_SIZES = {
+    "fork-..1.20 vllm": (8, 16, 32, 64, 128),
+    "fork plugin-0.10": (1, 8, 16, 32, 64, 128),
+    "plugin-0.11..0.16": (1, 8, 16, 32, 64, 128, 256),
+}
+"""The sizes of a block that vLLM lets one choose from; of the first releases that fit."""
 _CACHE_TYPES = ("auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc")
 
 
@@ -73,17 +81,27 @@ def flags() -> dict[str, Flag]:
 
 
 class VllmParser(argparse.ArgumentParser):
-    """Fails in vLLM's words: the usage, then ``vllm serve: error: …``, exit code 2."""
+    """Fails with exit code 2, in vLLM's name and words unless the flag is our own."""
 
     def error(self, message: str) -> NoReturn:
         """End with what is wrong with one argument."""
-        self.exit(2, f"{self.format_usage()}{self.prog}: error: {message}\n")
+        flag = _FLAG.match(message)
+        if flag is not None and flag[1] not in flags():
+            self.refuse(message)
+        self._fail(self.prog, message)
 
     def unknown(self, words: list[str]) -> NoReturn:
         """End with arguments that nobody knows; vLLM's outer parser says this."""
         outer = self.prog.partition(" ")[0]
-        message = f"{outer}: error: unrecognized arguments: {' '.join(words)}"
-        self.exit(2, f"{self.format_usage()}{message}\n")
+        self._fail(outer, f"unrecognized arguments: {' '.join(words)}")
+
+    def refuse(self, message: str) -> NoReturn:
+        """End in our own name with what can't be simulated."""
+        self.exit(2, f"{self.format_usage()}hpuwatch sim: error: {message}\n")
+
+    def _fail(self, program: str, message: str) -> NoReturn:
+        usage = f"usage: {self.prog} [model_tag] [options]"
+        self.exit(2, f"{usage}\n{program}: error: {message}\n")
 
 
 def add_flags(parser: argparse.ArgumentParser, at: Point) -> None:
@@ -110,10 +128,13 @@ def _form(flag: Flag, at: Point) -> dict[str, Any]:
         fits = flag.kind == "length" and covers(FITTING, at)
         read = length if fits else _TYPES[flag.kind]
         return {"type": read, "metavar": flag.kind.upper()}
+    if flag.kind == "block_size":
+        listed = (sizes for spans, sizes in _BLOCK_SIZES.items() if covers(spans, at))
+        return {"type": integer, "choices": next(listed, None), "metavar": "INTEGER"}
     if flag.kind in _CHOICES:
         return {"choices": _CHOICES[flag.kind]}
     # The V0 engine's switches may carry a word: --enable-chunked-prefill=False.
-    takes_word = at.family != "plugin"
+    takes_word = at.is_v0
     forms: dict[str, dict[str, Any]] = {
         "switch": {"action": "store_true"},
         "either": {"action": _Either, "takes_word": takes_word},
@@ -151,8 +172,12 @@ class _Either(argparse.Action):
 
 
 def integer(text: str) -> int:
-    """Read a whole number."""
-    return int(text)
+    """Read a whole number.
+
+    Raises:
+        ArgumentTypeError: it has more than 64 bits.
+    """
+    return _within_bits(int(text), text)
 
 
 def number(text: str) -> float:
@@ -168,9 +193,16 @@ def number(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """Read a whole number, also as ``32k``."""
+    """Read a whole number, also as ``32k``.
+
+    Raises:
+        ArgumentTypeError: it has more than 64 bits.
+    """
     found = _SIZE.fullmatch(text)
-    return int(text) if found is None else _multiplied(found)
+    if found is None:
+        return integer(text)
+    letter = found[2].upper() if found[3] else found[2]
+    return _within_bits(float(found[1]) * _MULTIPLES[letter], text)
 
 
 def length(text: str) -> int:
@@ -209,9 +241,10 @@ def parsed_json(text: str) -> object:
         return text
 
 
-def _multiplied(found: re.Match[str]) -> int:
-    letter = found[2].upper() if found[3] else found[2]
-    return int(float(found[1]) * _MULTIPLES[letter])
+def _within_bits(value: float, text: str) -> int:
+    if abs(value) >= _TOO_LARGE:
+        raise argparse.ArgumentTypeError(f"{text!r} is too large to reckon with")
+    return int(value)
 
 
 # A word that is no number is refused in argparse's words, which name the type.

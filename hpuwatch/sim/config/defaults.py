@@ -12,7 +12,7 @@ from typing import Any
 
 from hpuwatch.gaudi.spans import Point, covers
 from hpuwatch.sim.config.arguments import FITTING
-from hpuwatch.sim.truth.model import Model
+from hpuwatch.sim.models.model import Model
 
 MAX_NUM_SEQS = 256
 _TOKENS = 2048
@@ -28,7 +28,6 @@ def settle(given: Mapping[str, Any], model: Model, at: Point) -> dict[str, Any]:
         model: what is served.
         at: the release.
     """
-    is_v1 = at.family == "plugin"
     found = dict(given)
 
     def default(name: str, value: object) -> None:
@@ -38,8 +37,8 @@ def settle(given: Mapping[str, Any], model: Model, at: Point) -> dict[str, Any]:
     default("tensor_parallel_size", model.tensor_parallel)
     default("gpu_memory_utilization", 0.92 if covers("plugin-0.26..", at) else 0.9)
     default("block_size", 128 if covers("fork-1.20.. vllm plugin", at) else 16)
-    default("enable_prefix_caching", is_v1)
-    default("enable_chunked_prefill", is_v1)
+    default("enable_prefix_caching", not at.is_v0)
+    default("enable_chunked_prefill", not at.is_v0)
     default("use_padding_aware_scheduling", covers("fork-1.20..1.23", at))
     found["fits_length"] = given["max_model_len"] == -1 and covers(FITTING, at)
     if given["max_model_len"] is None or found["fits_length"]:
@@ -47,9 +46,9 @@ def settle(given: Mapping[str, Any], model: Model, at: Point) -> dict[str, Any]:
     _sizes(found, at)
     found["speculative_tokens"] = _drafted(given)
     found["log_requests"] = (
-        bool(given.get("enable_log_requests"))
-        if is_v1
-        else not given["disable_log_requests"]
+        not given["disable_log_requests"]
+        if at.is_v0
+        else bool(given.get("enable_log_requests"))
     )
     return found
 

@@ -27,6 +27,7 @@ from hpuwatch.sim.config.variables import (
     Variable,
     variables,
 )
+from hpuwatch.sim.talk.manner import Manner
 
 __all__ = ["KnobError", "Knobs", "Warned", "heeds", "read_knobs"]
 
@@ -59,14 +60,12 @@ class Knobs:
 
     Attributes:
         reserve: VLLM_GRAPH_RESERVED_MEM, a share of usable memory.
-        reserve_was_bad: it was no number, so the default holds.
         prompt_ratio: the share of the graphs' budget for prompts, in forks that have one.
         prompt_graph_order: in which order prompt graphs are captured: ``min_tokens`` or
             ``max_bs``; ``decode_graph_order`` the same for decodes.
         tensor_cache: whether graphs keep a cache of their input tensors.
         compact_gdn: as set; None leaves it to the model, as with ``hybrid_cache``.
         strategy: how buckets are made: ``exp``, ``lin``, ``pad`` or ``file``.
-        strategy_overruled: what VLLM_EXPONENTIAL_BUCKETING replaced, or None.
         bucketing: whether shapes are padded at all.
         bucket_env: the variables that the lists hang on, those that are set and known.
         bucket_file: the text of the bucket file, None without one.
@@ -76,7 +75,6 @@ class Knobs:
         lazy: graphs of the bridge's lazy mode; else eager mode with torch.compile.
         compile_only: warm-up compiles without running.
         fsdpa_slices: long prompts' fused attention runs in slices.
-        profile: a profile is asked for, which ends the server.
         flags: the variables that the log's ``User flags`` block shows, in its order.
         unknown_variables: those that vLLM's core warns that it doesn't know.
         warnings: the lines that settings cause.
@@ -84,7 +82,6 @@ class Knobs:
     """
 
     reserve: float = DEFAULT_RESERVE
-    reserve_was_bad: bool = False
     prompt_ratio: float = 0.3
     prompt_graph_order: str = "min_tokens"
     decode_graph_order: str = "max_bs"
@@ -92,10 +89,8 @@ class Knobs:
     compact_gdn: bool | None = None
     hybrid_cache: bool | None = None
     strategy: str = "exp"
-    strategy_overruled: str | None = None
     bucketing: bool = True
     bucket_env: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    bucket_file_path: str | None = None
     bucket_file: str | None = None
     merged_prefill: bool = False
     contiguous_pa: bool = False
@@ -103,20 +98,13 @@ class Knobs:
     max_prefill_seqs: int = 1
     defrag: bool = False
     defrag_threshold: int = 32
-    defrag_with_graphs: bool = False
     multimodal_buckets: tuple[int, ...] | None = None
     multimodal_resolutions: tuple[str, ...] = ()
     lazy: bool = False
-    fused_sdpa: bool = True
-    flex_attention: bool = False
     sliced_sdpa: bool = False
     slice_tokens: int = 1024
     slice_from_tokens: int = 8192
     fsdpa_slices: bool = False
-    fsdpa_from_tokens: int | None = None
-    fsdpa_chunk_tokens: int | None = None
-    delayed_sampling: bool = False
-    hidden_layers: int = 1
     regional_compilation: bool = True
     dynamic_shapes: bool = True
     fullgraph: bool = False
@@ -126,22 +114,12 @@ class Knobs:
     full_warmup: bool = False
     compile_only: bool = True
     mm_warmup_executes: bool = False
-    quant_config: str | None = None
     recipe_cache: str = ""
-    ready_timeout_seconds: int = 600
-    iteration_timeout_seconds: int = 60
-    rpc_timeout_ms: int = 10000
-    execute_timeout_seconds: int = 300
-    start_method: str = "spawn"
-    long_models: bool = False
     gc_details: bool = False
     step_compilations: bool = False
     step_compilations_all: bool = False
-    step_fallbacks: bool = False
     step_fallbacks_all: bool = False
     profiler: bool = False
-    profile: bool = False
-    debug_areas: tuple[str, ...] = ()
     developer_mode: bool = False
     logging_level: str = "INFO"
     logging_prefix: str = ""
@@ -150,7 +128,6 @@ class Knobs:
     configure_logging: bool = True
     no_color: bool = False
     stats_seconds: float = 10.0
-    visible_devices: str = "all"
     flags: tuple[tuple[str, object], ...] = ()
     unknown_variables: tuple[str, ...] = ()
     warnings: tuple[Warned, ...] = ()
@@ -164,6 +141,18 @@ class Knobs:
         """
         if stage in self.deaths:
             raise KnobError(self.deaths[stage])
+
+    @property
+    def manner(self) -> Manner:
+        """How the server logs."""
+        return Manner(
+            level=self.logging_level,
+            prefix=self.logging_prefix,
+            stream=self.logging_stream.rpartition(".")[2] or None,
+            colour=self.logging_color,
+            no_color=self.no_color,
+            configured=self.configure_logging,
+        )
 
     @property
     def reaches_card(self) -> bool:
@@ -246,7 +235,7 @@ def _user_flags(
 ) -> tuple[tuple[str, object], ...]:
     """Return what the log lists as set by the user; the platform itself sets two of them."""
     shown = dict(understood)
-    if at.family == "plugin":
+    if not at.is_v0:
         shown.setdefault("PT_HPU_WEIGHT_SHARING", "0")
         if not values["lazy"]:
             shown.setdefault("RUNTIME_SCALE_PATCHING", "1")
@@ -261,7 +250,7 @@ def _warnings(options: Options, values: Mapping[str, Any]) -> Iterator[Warned]:
     at = options.point
     if values["caching_turned_off"]:
         yield Warned(FRONT, "contiguous_pa", {})
-    if at.family == "plugin" and options.dtype in _REPLACED:
+    if not at.is_v0 and options.dtype in _REPLACED:
         yield Warned(FRONT, "dtype_replaced", {"dtype": _REPLACED[options.dtype]})
     if values["start_method"] == "fork":
         yield Warned(FRONT, "fork_start_method_forced", {})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ from hpuwatch.sim.config.parser import (
     lines_of,
     parser_of,
 )
-from hpuwatch.sim.truth.fromconfig import model_of
-from hpuwatch.sim.truth.model import Model
-from hpuwatch.sim.truth.presets import CARDS, MODELS, Card, model_called
+from hpuwatch.sim.models.fromconfig import model_of
+from hpuwatch.sim.models.model import Model
+from hpuwatch.sim.models.presets import CARDS, MODELS, Card, model_called
 
 _LOOPBACK = "127.0.0.1"
 _MODULES = ("vllm.entrypoints.openai.api_server",)
@@ -48,7 +48,7 @@ class Options:
         given_model: the model as vLLM shows it.
         served_names: the names that requests may use; the first is shown.
         max_model_len: tokens; the model's where it is not given.
-        fits_length: the length is to be cut to what the cache holds (``auto``).
+        fits_length: the length is cut to what the cache holds (``auto``), once that is known.
         utilisation: ``--gpu-memory-utilization``, a share of free memory.
         tensor_parallel: cards; a preset's own number where it is not given.
         kv_cache_memory_bytes: accepted; no release known to us acts on it.
@@ -65,6 +65,8 @@ class Options:
         faults_file: the scenario of faults, or empty.
         control: port or path of the control endpoint, or empty.
         processes: engine and workers are child processes.
+        max_log_len: characters and tokens of a prompt in its log line; None for all.
+        given: the flags that were asked for, by the names of their parsed arguments.
         shown: what vLLM logs as its non-default arguments.
         env: the environment.
     """
@@ -106,7 +108,8 @@ class Options:
     access_log: bool = True
     log_stats: bool = True
     log_requests: bool = False
-    uvicorn_log_level: str = "info"
+    max_log_len: int | None = None
+    api_servers: int = 1
     prompt_tokens_details: bool = False
     server_load: bool = False
     max_logprobs: int = 20
@@ -119,6 +122,7 @@ class Options:
     faults_file: str = ""
     control: str = ""
     processes: bool = False
+    given: frozenset[str] = frozenset()
     shown: Mapping[str, object] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -185,18 +189,22 @@ def _from_file(parser: VllmParser, name: str) -> list[str]:
         return []
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        if not isinstance(settings, dict):
+            parser.error(
+                f"argument --config: {path} holds no mapping of flags to values"
+            )
+        return _with_dashes([*_words(settings)])
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         parser.error(f"argument --config: {path} can't be read as YAML: {error}")
-    if not isinstance(settings, dict):
-        parser.error(f"argument --config: {path} holds no mapping of flags to values")
-    words: list[str] = []
+
+
+def _words(settings: Mapping[object, object]) -> Iterator[str]:
     for flag, value in settings.items():
         if value is True:
-            words.append(f"--{flag}")
+            yield f"--{flag}"
         elif value is not False and value is not None:
-            text = value if isinstance(value, str) else json.dumps(value)
-            words.append(f"--{flag}={text}")
-    return _with_dashes(words)
+            is_text = isinstance(value, str)
+            yield f"--{flag}={value if is_text else json.dumps(value, default=str)}"
 
 
 def _options(
@@ -234,7 +242,8 @@ def _options(
         seed=known.seed or 0,
         serving_speed=known.serving_speed or known.speed,
         faults_file=known.faults or env.get(FAULTS_VARIABLE, ""),
-        shown=_shown(vars(known) | shown, tags),
+        given=frozenset(_asked(vars(known))),
+        shown=({"model_tag": public} if tags else {}) | _asked(vars(known) | shown),
         env=dict(env),
         **{name: settled[flag] for name, flag in _PLAIN.items() if flag in settled},
     )
@@ -248,25 +257,30 @@ def _model(parser: VllmParser, config: str, given: str) -> Model:
     if named is not None and not is_told:
         return named
     if not (is_told or file.is_file()):
-        parser.error(
+        parser.refuse(
             f"argument --model: {given!r} can't be simulated, choose from"
             f" {', '.join(MODELS)}, or give its config.json with --config"
         )
     try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
-        return model_of(fields, given if named is None else named.name)
-    except (OSError, ValueError, ConfigError) as error:
-        parser.error(f"argument --config: {file} tells no model: {error}")
+        return model_of(_object(file), given if named is None else named.name)
+    except (OSError, ValueError, ArithmeticError, RecursionError, ConfigError) as error:
+        parser.refuse(f"argument --config: {file} tells no model: {error}")
 
 
-def _shown(given: Mapping[str, Any], tags: Sequence[str]) -> dict[str, object]:
-    """Return the arguments that differ from vLLM's defaults, in its parser's order."""
-    found: dict[str, object] = {"model_tag": given["model"]} if tags else {}
-    for flag in flags().values():
-        value = given.get(flag.field)
-        if value is not None and value != flag.default:
-            found[flag.field] = value
+def _object(file: Path) -> dict[str, object]:
+    found = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ConfigError("it holds no object of fields and values.")
     return found
+
+
+def _asked(given: Mapping[str, Any]) -> dict[str, object]:
+    """Return the arguments that differ from vLLM's defaults, in its parser's order."""
+    return {
+        flag.field: given[flag.field]
+        for flag in flags().values()
+        if given.get(flag.field) not in (None, flag.default)
+    }
 
 
 _PLAIN = {
@@ -296,7 +310,8 @@ _PLAIN = {
     "load_format": "load_format",
     "enforce_eager": "enforce_eager",
     "log_requests": "log_requests",
-    "uvicorn_log_level": "uvicorn_log_level",
+    "max_log_len": "max_log_len",
+    "api_servers": "api_server_count",
     "prompt_tokens_details": "enable_prompt_tokens_details",
     "server_load": "enable_server_load_tracking",
     "max_logprobs": "max_logprobs",

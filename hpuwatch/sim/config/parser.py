@@ -11,8 +11,8 @@ from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.releases import NEWEST, release_of
 from hpuwatch.gaudi.spans import point_of
 from hpuwatch.sim.config.arguments import VllmParser, add_flags, number
+from hpuwatch.sim.models.presets import CARDS, MODELS
 from hpuwatch.sim.talk.script import releases
-from hpuwatch.sim.truth.presets import CARDS, MODELS
 
 FAULTS_VARIABLE = "HPUWATCH_SIM_FAULTS"
 
@@ -20,7 +20,11 @@ _PROGRAMS = {False: "vllm serve", True: "api_server.py"}
 _USAGE = "hpuwatch sim [serve] [MODEL] [--model MODEL] [--card CARD] [options]"
 
 _CONFIG_HELP = "a model's config.json; or vLLM's own YAML file of flags"
-_MISFIT_HELP = "how far memory and times depart from what is public (%(default)s)"
+_MISFIT_HELP = (
+    "how far memory and times depart from what is public: 0 not at all, 2 twice as far"
+    " (%(default)s)"
+)
+_SPEED_HELP = "simulated seconds per second (%(default)s); at 1 a start takes minutes"
 _FAULTS_HELP = f"a scenario of faults (or {FAULTS_VARIABLE})"
 
 
@@ -88,12 +92,16 @@ def parser_of(release: str, *, is_module: bool) -> VllmParser:
         prog=_PROGRAMS[is_module],
         usage=_USAGE,
         description="A simulated vLLM server on Gaudi. Nothing it says was measured.",
-        epilog=f"MODEL is one of {', '.join(MODELS)}, its published name, or a folder with "
-        "a config.json. The environment counts as for the real server.",
+        epilog="Example: hpuwatch sim --speed 200 --serving-speed 1 --port 18631. The "
+        "environment counts as for the real server. See docs/sim.md.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "words", nargs="*", metavar="serve MODEL", help="vLLM's own spelling"
+        "words",
+        nargs="*",
+        metavar="serve MODEL",
+        help=f"what to serve: {', '.join(MODELS)} (the first if none is said), a published"
+        " name, or a folder with a config.json",
     )
     group: Any = parser.add_argument_group("what is simulated")
     add = group.add_argument
@@ -105,8 +113,8 @@ def parser_of(release: str, *, is_module: bool) -> VllmParser:
     )
     add("--card", choices=tuple(CARDS), default="gaudi2", help="the card (%(default)s)")
     add("--config", metavar="FILE", default="", help=_CONFIG_HELP)
-    add("--speed", type=_positive, default=1.0, help="simulated seconds per second")
-    add("--serving-speed", type=_positive, help="the same once ready (as --speed)")
+    add("--speed", type=_positive, default=1.0, help=_SPEED_HELP)
+    add("--serving-speed", type=_positive, help="the same once ready (--speed)")
     add("--misfit", type=float, choices=(0, 1, 2), default=1, help=_MISFIT_HELP)
     add("--noise", type=_spread, default=0.02, help="spread of durations (%(default)s)")
     add("--faults", metavar="FILE", default="", help=_FAULTS_HELP)
@@ -114,7 +122,7 @@ def parser_of(release: str, *, is_module: bool) -> VllmParser:
         "--control",
         metavar="PORT|PATH",
         default="",
-        help="where faults may be asked for",
+        help="port or Unix socket where faults are shown and changed",
     )
     add("--processes", action="store_true", help="engine and workers as processes")
     try:

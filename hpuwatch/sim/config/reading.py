@@ -104,15 +104,18 @@ def whole(name: str, text: str, at: Point) -> int:
         raise undeclared(name) from None
 
 
-def wholes(name: str, text: str, at: Point) -> tuple[int, ...] | None:
-    """Read whole numbers with commas between, or the word ``None``.
+def wholes(name: str, text: str, at: Point) -> tuple[int, ...]:
+    """Read whole numbers with commas between; the word ``None`` is none of them.
 
     Raises:
-        KnobError: one is none.
+        KnobError: one is none, or negative, so that it has no square root.
     """
     if text == "None":
-        return None
-    return tuple(integer(name, part, at) for part in text.split(","))
+        return ()
+    numbers = tuple(integer(name, part, at) for part in text.split(","))
+    if min(numbers) < 0:
+        raise KnobError("ValueError: math domain error")
+    return numbers
 
 
 def resolutions(name: str, text: str, _at: Point) -> tuple[str, ...]:

@@ -15,8 +15,6 @@ from hpuwatch.gaudi.spans import covers
 from hpuwatch.sim.config.options import Options
 from hpuwatch.sim.config.variables import BUCKETS, FRONT, WORKER
 
-_V0 = "fork vllm"
-_PADS = "_BUCKET_PAD_PERCENT"
 _SEE = "    For further information visit https://errors.pydantic.dev/2.12/v/{kind}"
 
 
@@ -46,11 +44,11 @@ def refuse_unsimulated(options: Options, values: Mapping[str, Any]) -> None:
     asked = {
         "--pipeline-parallel-size": options.pipeline_parallel > 1,
         "--data-parallel-size": options.data_parallel > 1,
-        "--api-server-count": "api_server_count" in options.shown,
+        "--api-server-count": options.api_servers > 1,
         "--num-gpu-blocks-override": blocks is not None and blocks < 1,
         "VLLM_UNIFIED_ATTN": values["unified_attention"],
         "VLLM_USE_FAKE_HPU": values["fake_card"],
-        "VLLM_USE_V1": values["use_v1"] and options.point.family != "plugin",
+        "VLLM_USE_V1": values["use_v1"] and options.point.is_v0,
     }
     found = [name for name, is_asked in asked.items() if is_asked]
     if found:
@@ -62,7 +60,7 @@ def refuse_unsimulated(options: Options, values: Mapping[str, Any]) -> None:
 def _ranges(options: Options, _values: Mapping[str, Any]) -> Iterator[Refusal]:
     """See numbers outside of what vLLM's configuration allows."""
     share = options.utilisation
-    if share > 1 and options.point.family == "plugin":
+    if share > 1 and not options.point.is_v0:
         bound = _Bound("less_than_equal", "less than or equal to 1")
         yield _outside("CacheConfig", "gpu_memory_utilization", share, bound)
     elif share > 1:
@@ -78,7 +76,7 @@ def _ranges(options: Options, _values: Mapping[str, Any]) -> Iterator[Refusal]:
         ("SchedulerConfig", "max_num_seqs", options.max_num_seqs),
         ("SchedulerConfig", "max_num_batched_tokens", options.max_num_batched_tokens),
     ):
-        if value <= 0 and options.point.family == "plugin":
+        if value <= 0 and not options.point.is_v0:
             yield _outside(place, name, value, _Bound("greater_than", "greater than 0"))
         elif value <= 0:
             # The V0 engine dies of it in a place of its own; these words are ours.
@@ -108,7 +106,7 @@ def _validation(place: str, lines: tuple[str, ...], kind: str) -> Refusal:
 
 def _value_error(options: Options, place: str, message: str) -> Refusal:
     """Return a check of vLLM's own that failed; pydantic wraps it since vLLM 0.10."""
-    if options.point.family != "plugin":
+    if options.point.is_v0:
         return Refusal(FRONT, f"ValueError: {message}")
     given = "input_value=ArgsKwargs((), {'model': ..., }), input_type=ArgsKwargs"
     line = f"  Value error, {message} [type=value_error, {given}]"
@@ -173,7 +171,7 @@ def _engine(options: Options, _values: Mapping[str, Any]) -> Iterator[Refusal]:
 
 def _scheduling(options: Options, values: Mapping[str, Any]) -> Iterator[Refusal]:
     """See features of the fork's V0 engine that exclude each other."""
-    if not covers(_V0, options.point):
+    if not options.point.is_v0:
         return
     steps, prefills = options.num_scheduler_steps, options.max_num_prefill_seqs
     if steps < 1:
@@ -184,7 +182,7 @@ def _scheduling(options: Options, values: Mapping[str, Any]) -> Iterator[Refusal
         yield Refusal(FRONT, f"ValueError: {message}")
     packs = (
         options.padding_aware_scheduling
-        and "use_padding_aware_scheduling" in options.shown
+        and "use_padding_aware_scheduling" in options.given
     )
     if options.chunked_prefill and packs:
         yield Refusal(
@@ -242,21 +240,10 @@ def _file(_options: Options, values: Mapping[str, Any]) -> Iterator[Refusal]:
         yield Refusal(BUCKETS, values["bucket_file_trouble"])
 
 
-def _padding(options: Options, values: Mapping[str, Any]) -> Iterator[Refusal]:
-    """See shares of padding that no list can be made of, and slices of no size."""
-    if values["strategy"] != "pad":
-        return
-    for name, text in values["bucket_env"].items():
-        if name.endswith(_PADS) and not 0 <= int(text) <= 50:
-            yield Refusal(
-                BUCKETS,
-                "AssertionError: pad_percent must be between 0 and 50 percentage points",
-            )
-    if values["fsdpa_slices"]:
-        yield from _slices(options, values)
-
-
 def _slices(options: Options, values: Mapping[str, Any]) -> Iterator[Refusal]:
+    """See slices of fused attention of no size; it has them under ``pad`` alone."""
+    if not values["fsdpa_slices"]:
+        return
     default = min(options.max_num_batched_tokens, 8192)
     threshold = values["fsdpa_from_tokens"]
     threshold = default if threshold is None else threshold
@@ -296,6 +283,6 @@ _CHECKS: tuple[Callable[[Options, Mapping[str, Any]], Iterator[Refusal]], ...] =
     _paged,
     _delayed,
     _file,
-    _padding,
+    _slices,
     _profile,
 )

@@ -42,8 +42,6 @@ def resolve(
     _attention(found, options)
     _strategy(found, options)
     _prefills(found, understood, options)
-    if found["defrag_with_graphs"] is None:
-        found["defrag_with_graphs"] = not found["lazy"]
     wanted = found["fsdpa_slices"] is not False
     found["fsdpa_slices"] = wanted and found["strategy"] == "pad" and found["bucketing"]
     found["delayed_sampling"] = _delays(found, options)
@@ -103,7 +101,7 @@ def _prefills(
     elif covers("fork-1.20..", at):
         seqs = options.max_num_prefill_seqs or options.max_num_seqs
         found["max_prefill_seqs"] = seqs
-    elif at.family == "plugin":
+    elif not at.is_v0:
         found["max_prefill_seqs"] = 1
     else:
         found["max_prefill_seqs"] = min(64, options.max_num_seqs)

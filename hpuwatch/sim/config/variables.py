@@ -41,7 +41,7 @@ class Variable:
     Attributes:
         heeded: the releases that act on it, as ``gaudi.spans`` writes them.
         read: how its text is understood.
-        field: the field of ``Knobs`` that it sets, or empty.
+        field: the value that it sets, of ``Knobs`` or on the way there; or empty.
         default: what holds without it; (releases, value) pairs, of which the first counts,
             in a mapping.
         stage: when a bad value is noticed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpuwatch.sim.faults.fault import Fault
-from hpuwatch.sim.faults.hooks import Moment
+from hpuwatch.sim.hooks import Moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ along.  ``GET /`` tells the state, ``POST /faults`` takes a fault as a scenario 
 
 from __future__ import annotations
 
-import json
+import errno
 import socket
 from http import HTTPStatus
 from pathlib import Path
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from hpuwatch.errors import ConfigError, ResourceError
 from hpuwatch.sim.faults.scenario import read_fault
-from hpuwatch.sim.serve.front import Connection, FrontDoor
-from hpuwatch.sim.serve.wire import HttpRequest, Response, json_response
+from hpuwatch.sim.http.front import Connection, FrontDoor
+from hpuwatch.sim.http.wire import HttpRequest, Response, json_response, unpacked
 
 if TYPE_CHECKING:
     from hpuwatch.sim.faults.case import Case
@@ -32,7 +32,8 @@ class Control:
         """Take a port (0: any free one) or the path of a Unix socket."""
         self._place = place
         self._live = live
-        self._door = FrontDoor(self._answer)
+        self._file: Path | None = None  # that it made for its socket
+        self._door = FrontDoor(self._answer, self._now)
 
     async def open(self) -> None:
         """Listen, and say where.
@@ -55,19 +56,25 @@ class Control:
         """Stop listening."""
         self._door.stop_listening()
         await self._door.hang_up(0)
-        self._clear()
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
 
     def _bound(self) -> tuple[socket.socket, str]:
-        if self._place.isdigit():
+        if self._place.isdecimal():
             listener = _bound_to(socket.AF_INET, (_LOOPBACK, int(self._place)))
             return listener, "http://{}:{}".format(*listener.getsockname())
-        self._clear()  # of what a killed server left
-        return _bound_to(socket.AF_UNIX, self._place), f"unix:{self._place}"
-
-    def _clear(self) -> None:
         path = Path(self._place)
-        if not self._place.isdigit() and path.is_socket():
-            path.unlink()
+        if path.is_socket():
+            with socket.socket(socket.AF_UNIX) as probe:
+                if not probe.connect_ex(self._place):
+                    raise OSError(errno.EADDRINUSE, "another server listens there")
+            path.unlink()  # a killed server left it
+        listener = _bound_to(socket.AF_UNIX, self._place)
+        self._file = path
+        return listener, f"unix:{self._place}"
+
+    def _now(self) -> float:
+        return self._live.world.pace.stamp()
 
     async def _answer(self, request: HttpRequest, connection: Connection) -> None:
         connection.send(self._response(request))
@@ -84,11 +91,12 @@ class Control:
         return json_response({"error": message}, HTTPStatus.NOT_FOUND)
 
     def _drop(self, number: str) -> bool:
-        return number.isdigit() and self._live.drop(int(number))
+        known = {str(each): each for each in self._live.cases}
+        return number in known and self._live.drop(known[number])
 
     def _add(self, body: bytes) -> Response:
         try:
-            fault = read_fault(json.loads(body))
+            fault = read_fault(unpacked(body))
         except (ConfigError, ValueError) as error:
             return json_response({"error": str(error)}, HTTPStatus.BAD_REQUEST)
         case = self._live.add(fault)

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from hpuwatch.sim.faults.cards import Cards, check_folder
 from hpuwatch.sim.faults.errors import ERRORS, text_of, where_of
 from hpuwatch.sim.faults.fault import Fault
+from hpuwatch.sim.faults.processes import die_of
+from hpuwatch.sim.truth.device import TAKEN
 from hpuwatch.sim.world import EngineFailed
 from hpuwatch.units import GIB, MIB
 
@@ -17,6 +20,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from hpuwatch.sim.faults.live import LiveFaults
+
+_SURVIVED = {
+    *(signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH),
+    *(signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+    *(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them
+}
 
 
 class Hang(Fault):
@@ -59,6 +68,8 @@ class Die(Fault):
     def _known(cls, name: str) -> str:
         if name not in signal.Signals.__members__:
             raise ValueError(f"{name!r} is no signal: write it as SIGKILL")
+        if signal.Signals[name] in _SURVIVED:
+            raise ValueError(f"nobody dies of {name}: choose another, such as SIGKILL")
         return name
 
     @model_validator(mode="after")
@@ -80,7 +91,7 @@ class Die(Fault):
         elif self.exit is not None:
             os._exit(self.exit)
         else:
-            os.kill(os.getpid(), signal.Signals[self.signal])
+            die_of(signal.Signals[self.signal])
 
 
 class EngineFails(Fault):
@@ -120,16 +131,21 @@ class MemoryTaken(Fault):
     """
 
     fault: Literal["memory-taken"]
-    leave_gib: float = Field(default=0.0, ge=0)
+    leave_gib: float = Field(default=0.0, ge=0, le=1024)
+    _taken_bytes: int = 0
 
     def strike(self, live: LiveFaults) -> None:
-        """Take all but that."""
-        free = live.world.memory.free_bytes - int(self.leave_gib * GIB)
-        live.leak(max(0, free))
+        """Take all but that, as far as it can be had."""
+        memory = live.world.memory
+        wanted = memory.free_bytes - int(self.leave_gib * GIB)
+        count = max(0, min(wanted, memory.room_bytes))
+        memory.lose(count, TAKEN)
+        self._taken_bytes += count
 
     def lift(self, live: LiveFaults) -> None:
         """Give it back."""
-        live.world.memory.give_back("leak")
+        live.world.memory.give_back(self._taken_bytes, TAKEN)
+        self._taken_bytes = 0
 
 
 class Leak(Fault):
@@ -140,7 +156,7 @@ class Leak(Fault):
     """
 
     fault: Literal["leak"]
-    mib_per_second: float = Field(gt=0)
+    mib_per_second: float = Field(gt=0, le=1024 * 1024)
 
     def go_on(self, live: LiveFaults) -> None:
         """Lose what has leaked since the last look."""
@@ -161,17 +177,29 @@ class DeviceBusy(Fault):
     fault: Literal["device-busy"]
     after_kill_real_seconds: float = Field(default=10.0, ge=0)
     folder: str = ""
+    _cards: Cards | None = None
+
+    @field_validator("folder")
+    @classmethod
+    def _can_hold_stamps(cls, name: str) -> str:
+        if name:
+            check_folder(name)
+        return name
 
     def strike(self, live: LiveFaults) -> None:
         """Take the cards, or find them taken."""
-        if not live.take_cards(self.folder, self.after_kill_real_seconds):
+        if self._cards is None:
+            self._cards = live.cards(self.folder)
+        if not self._cards.take(self.after_kill_real_seconds):
             text = text_of("device-busy", live.world.voice, 0)
             live.fail(EngineFailed(text, where_of("engine")))
 
-    def go_on(self, live: LiveFaults) -> None:
+    def go_on(self, live: LiveFaults) -> None:  # noqa: ARG002
         """Keep the stamps fresh."""
-        live.cards.touch()
+        if self._cards is not None:
+            self._cards.touch()
 
-    def lift(self, live: LiveFaults) -> None:
+    def lift(self, live: LiveFaults) -> None:  # noqa: ARG002
         """Let the cards go."""
-        live.cards.release()
+        if self._cards is not None:
+            self._cards.release()

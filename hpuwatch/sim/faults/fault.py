@@ -11,23 +11,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from hpuwatch.sim.hooks import Phase
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from hpuwatch.sim.faults.live import LiveFaults
-
-Phase = Literal[
-    "import",
-    "engine",
-    "load",
-    "profile",
-    "kv",
-    "multimodal",
-    "prompt",
-    "decode",
-    "ready",
-    "serve",
-]
 
 
 class When(BaseModel):
@@ -43,7 +32,7 @@ class When(BaseModel):
         times: how often in all, without end if not given.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     phase: Phase | None = None
     index: int = Field(default=0, ge=0)
@@ -88,7 +77,7 @@ class Fault(BaseModel):
         for_real_seconds: the same on the clock.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     fault: str
     when: When = When()

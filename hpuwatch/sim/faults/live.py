@@ -14,7 +14,6 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from pathlib import Path
 from typing import TextIO, TypeVar, cast
 
 from hpuwatch.clock import Clock
@@ -24,10 +23,10 @@ from hpuwatch.sim.faults.case import Case, Reading
 from hpuwatch.sim.faults.control import Control
 from hpuwatch.sim.faults.errors import where_of
 from hpuwatch.sim.faults.fault import Fault
-from hpuwatch.sim.faults.hooks import Faults, Moment, StopFaults
 from hpuwatch.sim.faults.outlets import Outlet
 from hpuwatch.sim.faults.processes import Processes, leave_orphan
-from hpuwatch.sim.truth.device import DeviceFull
+from hpuwatch.sim.hooks import Faults, Moment, StopFaults
+from hpuwatch.sim.truth.device import LEAK, DeviceFull
 from hpuwatch.sim.world import EngineFailed, World
 
 _TICK_SECONDS = 0.02
@@ -41,7 +40,6 @@ class LiveFaults(Faults):
 
     Attributes:
         cases: the faults that are known, by number.
-        cards: the cards that a fault took.
         seconds_since_look: simulated seconds since the last look.
         real_seconds_since_look: the same on the clock.
     """
@@ -102,6 +100,13 @@ class LiveFaults(Faults):
         return Reading(self.now, self.world.pace.reached, real_seconds, self._requests)
 
     def look(self) -> None:
+        """Let faults do what is due; one that can't is the server's end."""
+        try:
+            self._look()
+        except Exception as error:  # noqa: BLE001  nobody waits for a look
+            self.fail(error)
+
+    def _look(self) -> None:
         """Lift what is over, let strike what is due, and go on with what lasts."""
         reading = self.reading()
         last = self._looked or reading
@@ -188,7 +193,7 @@ class LiveFaults(Faults):
             await asyncio.sleep(_TICK_SECONDS)
         for refusal in self.on(outside.RefuseAnswer):
             if refusal.concerns(path):
-                return HTTPStatus(refusal.status)
+                return refusal.status
         return None
 
     # What faults do.
@@ -197,8 +202,8 @@ class LiveFaults(Faults):
         """Return ``stdout`` or ``stderr``."""
         return self._outlets[name]
 
-    def fail(self, failure: EngineFailed) -> None:
-        """Let the engine die."""
+    def fail(self, failure: Exception) -> None:
+        """Let the engine die of it; what is no ``EngineFailed`` ends the whole server."""
         if self.failure is None:
             self.failure = failure
             self.died.set()
@@ -206,7 +211,7 @@ class LiveFaults(Faults):
     def leak(self, count: int) -> None:
         """Lose device memory; a full card is the engine's end."""
         try:
-            self.world.memory.leak(count)
+            self.world.memory.lose(count, LEAK)
         except DeviceFull as error:
             self.fail(self.world.full(error, where_of(self.now.phase)))
 
@@ -228,11 +233,10 @@ class LiveFaults(Faults):
         while until is None or self._clock.boottime() < until:
             self._clock.wait(_TICK_SECONDS)
 
-    def take_cards(self, folder: str, after_kill_seconds: float) -> bool:
-        """Take the cards of this server; tell whether they could be had."""
-        self.cards = Cards(self.world.options.env, folder, self._clock)
+    def cards(self, folder: str) -> Cards:
+        """Return the cards of this server, whose stamps lie in a folder."""
         pids = (os.getpid(),) if self._processes is None else self._processes.pids
-        return self.cards.take(pids, after_kill_seconds)
+        return Cards(self.world.options.env, folder, self._clock, pids)
 
     def leave_orphans(self, orphans: outside.Orphans) -> None:
         """Start children that hold the port."""
@@ -245,16 +249,14 @@ class LiveFaults(Faults):
             )
 
     def limit_descriptors(self) -> None:
-        """Allow no more open files than there are now."""
+        """Allow no file to be opened any more; what is open stays open."""
         if self._descriptors is None:
             self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
-        highest = max(int(file.name) for file in Path("/proc/self/fd").iterdir())
-        limit = min(highest, self._descriptors[0])
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, self._descriptors[1]))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, self._descriptors[1]))
 
     def free_descriptors(self) -> None:
-        """Allow as many open files as before."""
-        if self._descriptors is not None:
+        """Allow as many open files as before, unless another fault is against it."""
+        if self._descriptors is not None and not self.on(outside.OutOfDescriptors):
             resource.setrlimit(resource.RLIMIT_NOFILE, self._descriptors)
             self._descriptors = None
 

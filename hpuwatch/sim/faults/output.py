@@ -11,6 +11,8 @@ from hpuwatch.sim.faults.fault import Fault
 if TYPE_CHECKING:
     from hpuwatch.sim.faults.live import LiveFaults
 
+_MOST_SECONDS_AT_ONCE = 1.0  # of a flood
+
 
 class Silent(Fault):
     """The server lives on and prints nothing."""
@@ -41,17 +43,18 @@ class Flood(Fault):
     """One line comes again and again.
 
     Attributes:
-        lines_per_second: on the clock.
+        lines_per_second: on the clock; what a pause held up is not made up for.
         line: what it says.
     """
 
     fault: Literal["flood"]
-    lines_per_second: int = Field(default=100_000, ge=1)
+    lines_per_second: int = Field(default=100_000, ge=1, le=1_000_000)
     line: str = 'INFO:     127.0.0.1:40000 - "GET /health HTTP/1.1" 200 OK'
 
     def go_on(self, live: LiveFaults) -> None:
         """Print what is due since the last look."""
-        count = int(self.lines_per_second * live.real_seconds_since_look)
+        real_seconds = min(live.real_seconds_since_look, _MOST_SECONDS_AT_ONCE)
+        count = int(self.lines_per_second * real_seconds)
         if count:
             live.outlet("stdout").write(f"{self.line}\n" * count)
 

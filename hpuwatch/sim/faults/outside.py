@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from hpuwatch.sim.faults.fault import Fault
 
@@ -42,7 +42,14 @@ class RefuseAnswer(_OfAnswer):
     """Requests are refused with a status."""
 
     fault: Literal["refuse-answer"]
-    status: int = Field(default=HTTPStatus.SERVICE_UNAVAILABLE, ge=400, le=599)
+    status: HTTPStatus = HTTPStatus.SERVICE_UNAVAILABLE
+
+    @field_validator("status")
+    @classmethod
+    def _is_refusal(cls, status: HTTPStatus) -> HTTPStatus:
+        if status < HTTPStatus.BAD_REQUEST:
+            raise ValueError(f"{status} refuses nothing: choose one from 400 up")
+        return status
 
 
 class NoAnswer(_OfAnswer):

@@ -108,6 +108,13 @@ class Processes:
             return False
 
 
+def die_of(number: signal.Signals) -> None:
+    """End this process as the signal would have ended it by default."""
+    with suppress(OSError):  # SIGKILL has no other way
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 def leave_orphan(
     kept: Sequence[int], live_seconds: int, *, ignores_sigterm: bool
 ) -> int:

@@ -1,16 +1,14 @@
-"""The amounts of memory that V0's lines tell: of the card, and of the host beside it.
+"""The amounts of memory that V0's lines tell, with what the server leaves on the host.
 
-The host's figures are made up from what the lines of real starts show: reading the weights
+The host's part is made up from what the lines of real starts show: reading the weights
 leaves an eighth of them there, and the blocks for swapping are its memory.
 """
 
 from __future__ import annotations
 
+from hpuwatch.sim.start.amounts import amounts as shared_amounts
 from hpuwatch.sim.world import World
-from hpuwatch.units import GIB, format_bytes
 
-HOST_TOTAL_BYTES = 1007 * GIB
-_HOST_BASE_BYTES = 61 * GIB
 _WEIGHTS_PER_LEFT_BYTE = 8
 
 
@@ -27,30 +25,18 @@ def swap_bytes(world: World) -> int:
 
 def amounts(
     world: World,
-    device: int,
-    host: int,
+    device_bytes: int,
+    host_bytes: int,
     *,
-    used: int | None = None,
+    used_bytes: int | None = None,
     swaps: bool = False,
 ) -> dict[str, str]:
-    """Return the texts of a line that tells of device and host memory.
-
-    Args:
-        world: the server, whose card tells what is in use.
-        device: bytes by which the card got fuller.
-        host: bytes by which the host got fuller.
-        used: of the card, where the line tells of an earlier moment.
-        swaps: the blocks for swapping are there already.
-    """
-    memory = world.memory
-    host_used = _HOST_BASE_BYTES + len(world.speakers.ranks) * reading_leaves_bytes(
-        world
+    """Return the texts of such a line; ``swaps`` where the blocks for swapping are there."""
+    left = len(world.speakers.ranks) * reading_leaves_bytes(world)
+    return shared_amounts(
+        world,
+        device_bytes,
+        host_bytes,
+        used_bytes=used_bytes,
+        left_bytes=left + swaps * swap_bytes(world),
     )
-    return {
-        "device": format_bytes(device),
-        "used": format_bytes(memory.used_bytes if used is None else used),
-        "total": format_bytes(memory.total_bytes),
-        "host": format_bytes(host),
-        "host_used": format_bytes(host_used + swaps * swap_bytes(world)),
-        "host_total": format_bytes(HOST_TOTAL_BYTES),
-    }

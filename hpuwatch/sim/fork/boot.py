@@ -7,14 +7,12 @@ rank 0 itself.  Only further ranks are worker processes, and only they have a pr
 from __future__ import annotations
 
 from hpuwatch.sim.fork import lists, texts
-from hpuwatch.sim.fork.amounts import HOST_TOTAL_BYTES
-from hpuwatch.sim.fork.stages import check
+from hpuwatch.sim.start.bridge import tell_bridge
+from hpuwatch.sim.truth import host
 from hpuwatch.sim.world import World
-from hpuwatch.units import KIB
 
 _START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 _LONG_CONTEXT = 32768
-_HOST_THREADS = 80
 
 
 async def front_end(world: World) -> None:
@@ -24,7 +22,7 @@ async def front_end(world: World) -> None:
         EngineFailed: a setting that the front end dies of.
     """
     say, front = world.voice.say, world.speakers.front
-    check(world, "import", "configure_logging")
+    world.check("import", "configure_logging")
     await world.pace.spend(world.times.import_seconds())
     say(front, "simulated")
     say(front, "end_of_life")
@@ -34,7 +32,7 @@ async def front_end(world: World) -> None:
     say(front, "no_plugins")
     say(front, "ipc_path", path=texts.ipc_path(world.options))
     say(front, "engine_process", pid=world.speakers.engine_pid)
-    check(world, "front", "create_engine_config")
+    world.check("front", "create_engine_config")
     if world.options.tensor_parallel > 1 and _START_METHOD not in world.options.env:
         say(front, "fork_start_method")
     _configure(world, front)
@@ -59,8 +57,8 @@ async def engine_start(world: World) -> None:
         cached=options.num_scheduler_steps > 1,
     )
     if len(speakers.ranks) > 1:
-        voice.say(speakers.engine, "fewer_threads", threads=_HOST_THREADS)
-    check(world, "worker", "init_worker")
+        voice.say(speakers.engine, "fewer_threads", threads=host.THREADS)
+    world.check("worker", "init_worker")
     _bring_up_workers(world)
     world.open_recipes()
 
@@ -75,7 +73,7 @@ def _bring_up_workers(world: World) -> None:
         voice.say(speaker, "worker_ready")
     if world.knobs.lazy or voice.script.facts["bridge_speaks_always"]:
         for rank in range(1 + len(others)):
-            _tell_bridge(world, rank)
+            tell_bridge(world, rank)
     # What rank 0 prints stays in a buffer until the bridge has spoken.
     lists.tell_ranges(world, first)
 
@@ -109,15 +107,3 @@ def _tell_device(world: World, speaker: str) -> None:
         say(speaker, warned.line, **warned.values)
     say(speaker, "no_pinning")
     say(speaker, "attention")
-
-
-def _tell_bridge(world: World, rank: int) -> None:
-    """Print the settings of the bridge, which is native code and knows no prefixes."""
-    say = world.voice.say
-    say("", "bridge", rank=rank)
-    for name, value in texts.bridge_settings(world.options, world.knobs):
-        say("", "bridge_setting", name=name, value=value)
-    say("", "bridge_system")
-    say("", "bridge_cores", cores=2 * _HOST_THREADS)
-    say("", "bridge_ram", kilobytes=HOST_TOTAL_BYTES // KIB)
-    say("", "bridge_end")

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from hpuwatch.gaudi.memory import split
 from hpuwatch.sim.fork import lists
 from hpuwatch.sim.fork.amounts import amounts, swap_bytes
-from hpuwatch.sim.fork.stages import check
-from hpuwatch.sim.serve.shapes import Shapes
+from hpuwatch.sim.shapes import Shapes
 from hpuwatch.sim.truth.device import DeviceFull
 from hpuwatch.sim.world import EngineFailed, World
 from hpuwatch.units import MIB, format_bytes
@@ -37,15 +36,16 @@ async def divide_memory(world: World) -> Divided:
     """
     options, memory = world.options, world.memory
     batch, length = lists.profiled_shape(world)
-    await world.pace.spend(world.times.profile_seconds(batch, length))
     before = memory.used_bytes
     try:
-        memory.profile(batch * length)
+        memory.profile(batch, length)
     except DeviceFull as error:
         raise world.full(error, "determine_num_available_blocks") from None
+    # Last, as what is far too large for the card would take for ever.
+    await world.pace.spend(world.times.profile_seconds(batch, length))
     taken = memory.used_bytes - before
     world.each_rank("profile_run", **amounts(world, taken, 4 * MIB))
-    check(world, "split", "determine_num_available_blocks")
+    world.check("split", "determine_num_available_blocks")
     ratio: float = 0 if options.enforce_eager else world.knobs.reserve
     parts = split(memory.free_bytes, options.utilisation, ratio)
     world.each_rank(

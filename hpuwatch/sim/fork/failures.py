@@ -7,6 +7,8 @@ the order, the prefixes and the last lines are real.
 
 from __future__ import annotations
 
+import errno
+
 from hpuwatch.sim.world import EngineFailed, World
 
 _SITE = "/usr/local/lib/python3.10/dist-packages/vllm"
@@ -65,6 +67,14 @@ def engine_stopped(world: World) -> None:
     if reason is not None:
         call = ("engine/multiprocessing/engine.py", 381, "signal_handler")
         _bare(world, world.speakers.engine, [*_frames(call), reason])
+
+
+def no_port(world: World, error: OSError) -> None:
+    """Print the end of a server that can't have its port."""
+    is_taken = error.errno == errno.EADDRINUSE
+    reason = world.voice.error("port_taken") if is_taken else f"OSError: {error}"
+    call = ("entrypoints/openai/api_server.py", 852, "create_server_socket")
+    _bare(world, world.speakers.front, [*_frames(call), reason])
 
 
 def _frames(*calls: tuple[str, int, str]) -> list[str]:

@@ -18,18 +18,14 @@ from hpuwatch.gaudi.buckets import (
     BucketSettings,
     generate,
 )
-from hpuwatch.sim.config.shapes import bucket_settings, refuse_unlistable
+from hpuwatch.sim.config.bucketing import bucket_settings, death_by
 from hpuwatch.sim.fork import words
-from hpuwatch.sim.fork.stages import check
-from hpuwatch.sim.serve.shapes import Shapes
+from hpuwatch.sim.shapes import Shapes
 from hpuwatch.sim.world import EngineFailed, World
 
-_NO_BUDGET = 1 << 62
-_STEP_OF_ZERO = "ValueError: range() arg 3 must not be zero"
-_LOGARITHM_OF_ZERO = "ValueError: math domain error"
+_NO_BUDGET = 1 << 62  # beyond every card, and still a size to reckon with
 _DIVIDED_BY_ZERO = "ZeroDivisionError: integer division or modulo by zero"
-"""What Python says of a step of 0; of an exponential range that shall end at no blocks; of
-a token budget that is shared out among no prompts, or empty ones."""
+"""What Python says of a token budget that is shared out among no prompts, or empty ones."""
 
 _AXES = {PROMPT: ("bs", "seq"), DECODE: ("bs", "blocks")}
 
@@ -64,7 +60,7 @@ def profiled_shape(world: World) -> tuple[int, int]:
     if min(most, longest) < 1:
         raise EngineFailed(_DIVIDED_BY_ZERO, "profile_run")
     each = max(1, settings.max_num_batched_tokens // most)
-    return most, min(longest, each)
+    return min(most, _NO_BUDGET), min(longest, each)
 
 
 def before_cache(world: World, blocks: int) -> Shapes | None:
@@ -85,7 +81,7 @@ def before_cache(world: World, blocks: int) -> Shapes | None:
         _tell_ranges_late(world, settings, phase)
         made[phase] = _made(world, settings, phase)
         if phase == PROMPT:
-            _tell_over_budget(world, settings, _regardless_of_budget(settings))
+            _tell_over_budget(world, settings, made[phase])
         _tell_list(world, phase, [tuple(b) for b in made[phase]])
     return Shapes(settings, made)
 
@@ -100,8 +96,9 @@ def in_warmup(world: World, blocks: int) -> Shapes:
     if world.knobs.skip_warmup and _time_of_lists(world) == "in_warmup":
         return Shapes(settings, {PROMPT: (), DECODE: ()})
     made = {phase: _made(world, settings, phase) for phase in (PROMPT, DECODE)}
-    everything = _regardless_of_budget(settings)
-    _tell_over_budget(world, settings, everything)
+    _tell_over_budget(world, settings, made[PROMPT])
+    unbounded = replace(settings, max_num_batched_tokens=_NO_BUDGET)
+    everything = _generated(unbounded, PROMPT)
     _tell_list(world, PROMPT, [(b.batch, b.query) for b in made[PROMPT]])
     left_out = sorted((b.batch, b.query) for b in {*everything} - {*made[PROMPT]})
     budget = settings.max_num_batched_tokens
@@ -115,43 +112,25 @@ def _time_of_lists(world: World) -> object:
     return world.voice.script.facts["bucket_lists"]
 
 
-def _regardless_of_budget(settings: BucketSettings) -> tuple[Bucket, ...]:
-    return generate(replace(settings, max_num_batched_tokens=_NO_BUDGET), PROMPT)
-
-
 def _settings(world: World, blocks: int, stage: str) -> BucketSettings:
-    check(world, stage, "init_worker")
+    world.check(stage, "init_worker")
     return bucket_settings(world.options, world.knobs, blocks)
 
 
 def _made(world: World, settings: BucketSettings, phase: str) -> tuple[Bucket, ...]:
-    rows = words.axes(settings, phase)
-    try:
-        buckets = generate(settings, phase)
-    except BucketError as error:
-        refuse_unlistable(error)
-        reason = _death_of(world, settings, rows, error)
-        raise EngineFailed(reason, "initialize_cache") from None
+    buckets = _generated(settings, phase)
     if phase == PROMPT and not buckets:
-        bs, seq = (row.numbers for row in rows)
+        bs, seq = (row.numbers for row in words.axes(settings, phase))
         reason = world.voice.error("no_buckets", bs=bs, seq=seq)
         raise EngineFailed(reason, "initialize_cache")
     return buckets
 
 
-def _death_of(
-    world: World,
-    settings: BucketSettings,
-    rows: tuple[words.Axis, words.Axis],
-    error: BucketError,
-) -> str:
-    if error.raised == "AssertionError":
-        return world.voice.error("range_lin")
-    if error.raised == "ValueError" and any(row.numbers[1] == 0 for row in rows):
-        return _STEP_OF_ZERO
-    if error.raised == "ValueError" and not settings.num_blocks:
-        return _LOGARITHM_OF_ZERO
-    return f"{error.raised}: {error}"
+def _generated(settings: BucketSettings, phase: str) -> tuple[Bucket, ...]:
+    try:
+        return generate(settings, phase)
+    except BucketError as error:
+        raise EngineFailed(death_by(error), "initialize_cache") from None
 
 
 def _tell_config(
@@ -197,11 +176,11 @@ def _tell_ignored(world: World, settings: BucketSettings, phase: str) -> None:
 
 
 def _tell_over_budget(
-    world: World, settings: BucketSettings, everything: Sequence[Bucket]
+    world: World, settings: BucketSettings, prompts: Sequence[Bucket]
 ) -> None:
     """Warn where not even the smallest bucket keeps to the token budget."""
     budget, block = settings.max_num_batched_tokens, settings.block_size
-    smallest = min(b.batch * (b.query + b.context * block) for b in everything)
+    smallest = min(b.batch * (b.query + b.context * block) for b in prompts)
     if smallest > budget:
         batch, length = words.axes(settings, PROMPT)
         world.each_rank(

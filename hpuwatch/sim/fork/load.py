@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpuwatch.sim.fork.amounts import amounts, reading_leaves_bytes
-from hpuwatch.sim.talk.shards import read_shards
+from hpuwatch.sim.start.shards import read_shards
 from hpuwatch.sim.truth.device import DeviceFull
 from hpuwatch.sim.world import World
 from hpuwatch.units import KIB
@@ -31,12 +31,14 @@ async def load_weights(world: World) -> None:
     host = reading_leaves_bytes(world)
     world.each_rank("loaded_in", seconds=seconds)
     place = "cpu" if converts else "hpu:0"
-    taken = amounts(world, loaded - before, host, used=loaded)
+    taken = amounts(world, loaded - before, host, used_bytes=loaded)
     world.each_rank("weights", place=place, **taken)
     if converts:
         change = world.memory.used_bytes - loaded
         world.each_rank("inc_begins")
         world.each_rank("inc", **amounts(world, change, -host))
+    if world.truth.has_images:
+        world.each_rank("wrapped_images")
     world.each_rank("wrapped", **amounts(world, 0, -40 * KIB))
     world.each_rank("compiled", **amounts(world, 0, 12 * KIB))
     total = world.memory.used_bytes - before

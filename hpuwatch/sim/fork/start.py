@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hpuwatch.sim.faults.hooks import Moment
 from hpuwatch.sim.fork import boot, cache, lists
 from hpuwatch.sim.fork.load import load_weights
 from hpuwatch.sim.fork.warmup import warm_up
-from hpuwatch.sim.serve.shapes import Warmed
+from hpuwatch.sim.hooks import Moment
+from hpuwatch.sim.shapes import Warmed
 from hpuwatch.sim.world import World
 
 

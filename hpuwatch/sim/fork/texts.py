@@ -141,18 +141,3 @@ def dumped(options: Options, knobs: Knobs, script: Script) -> dict[str, object]:
             knobs.strategy, "linear_bucketing"
         ),
     }
-
-
-def bridge_settings(options: Options, knobs: Knobs) -> tuple[tuple[str, object], ...]:
-    """Return the variables that the bridge prints, in its order."""
-    return (
-        ("PT_HPU_LAZY_MODE", int(knobs.lazy)),
-        ("PT_RECIPE_CACHE_PATH", options.env.get("PT_RECIPE_CACHE_PATH", "")),
-        ("PT_CACHE_FOLDER_DELETE", 0),
-        ("PT_HPU_RECIPE_CACHE_CONFIG", knobs.recipe_cache),
-        ("PT_HPU_MAX_COMPOUND_OP_SIZE", 2**63 - 1),
-        ("PT_HPU_LAZY_ACC_PAR_MODE", 1),
-        ("PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES", 0),
-        ("PT_HPU_EAGER_PIPELINE_ENABLE", 1),
-        ("PT_HPU_EAGER_COLLECTIVE_PIPELINE_ENABLE", 1),
-    )

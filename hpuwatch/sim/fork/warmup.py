@@ -7,11 +7,13 @@ end of the engine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
-from hpuwatch.sim.faults.hooks import Moment
 from hpuwatch.sim.fork.budget import Budget, Captures
-from hpuwatch.sim.fork.stages import check
-from hpuwatch.sim.serve.shapes import Shapes, WarmShapes
+from hpuwatch.sim.fork.images import tell_patches, warm_images
+from hpuwatch.sim.hooks import Moment
+from hpuwatch.sim.shapes import Shapes, WarmShapes
 from hpuwatch.sim.truth.compiling import During
 from hpuwatch.sim.truth.device import DeviceFull
 from hpuwatch.sim.world import World
@@ -27,8 +29,10 @@ async def warm_up(world: World, shapes: Shapes, margin_bytes: int) -> WarmShapes
         margin_bytes: what the budget leaves free, outside of vLLM's share.
 
     Raises:
-        EngineFailed: not enough device memory, or an unknown strategy.
+        EngineFailed: not enough device memory, an unknown strategy, or patches that are
+            no numbers.
     """
+    tell_patches(world)
     if world.knobs.skip_warmup:
         world.each_rank("warmup_skipped")
         return set()
@@ -36,6 +40,7 @@ async def warm_up(world: World, shapes: Shapes, margin_bytes: int) -> WarmShapes
     run = _Run(world)
     if world.voice.script.facts["graph_passes"] == 1:
         if not world.options.enforce_eager:
+            await warm_images(world, shapes)
             for phase in (PROMPT, DECODE):
                 await run.capture_all(phase, shapes.buckets[phase])
     else:
@@ -65,7 +70,7 @@ async def _capture_within_budget(
         decode=format_bytes(budget.decode_bytes),
         ratio=ratio,
     )
-    check(world, "graphs", "warmup_graphs")
+    world.check("graphs", "warmup_graphs")
     orders = world.knobs.prompt_graph_order, world.knobs.decode_graph_order
     prompts = Captures.ordered(PROMPT, shapes.buckets[PROMPT], orders[0])
     await run.capture(prompts, budget.prompt_bytes)
@@ -99,14 +104,14 @@ class _Run:
         self._world = world
         self._done = {PROMPT: 0, DECODE: 0}
 
-    async def compile_all(self, phase: str, buckets: list[Bucket]) -> None:
+    async def compile_all(self, phase: str, buckets: Sequence[Bucket]) -> None:
         """Run every bucket, the largest first, and keep nothing but what compiling keeps."""
         for index, bucket in enumerate(reversed(buckets), 1):
             await self._begin(f"warmup_{phase}", phase, index, len(buckets), bucket)
             self._take(phase, bucket, is_graph=False)
             await self._end(phase, bucket, is_graph=False)
 
-    async def capture_all(self, phase: str, buckets: list[Bucket]) -> None:
+    async def capture_all(self, phase: str, buckets: Sequence[Bucket]) -> None:
         """Capture every bucket, the largest first, and sum up."""
         for index, bucket in enumerate(reversed(buckets), 1):
             await self._begin(f"graph_{phase}", phase, index, len(buckets), bucket)

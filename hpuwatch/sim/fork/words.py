@@ -1,7 +1,8 @@
 """The numbers that the forks print about their bucket ranges, before they list the buckets.
 
 These are the ranges' parameters only (minimum, step, maximum and for exp how many values);
-the lists themselves come from ``gaudi``.
+the lists themselves come from ``gaudi``, and so does what the dialects of the releases
+differ in.
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, BucketSettings
-
-_FIXED_LENGTHS = {"fork-1.18", "fork-1.20"}
-"""Dialects whose default ranges don't ask how long the model's context is."""
-_PROMPT_TOKENS, _DECODE_TOKENS = 1024, 2048
+from hpuwatch.gaudi.dialects import dialect_of
+from hpuwatch.gaudi.grammar import PairDialect
 
 _PARTS = ("MIN", "STEP", "MAX")
 _LENGTHS = {PROMPT: "PROMPT_SEQ", DECODE: "DECODE_BLOCK"}
@@ -83,20 +82,26 @@ def merged(s: BucketSettings, rows: tuple[Axis, Axis]) -> tuple[Axis, Axis]:
 
 
 def _linear(s: BucketSettings, phase: str) -> tuple[Axis, Axis]:
+    batch, length = _defaults(s, phase)
+    return _read(s, f"{phase.upper()}_BS", batch), _read(s, _LENGTHS[phase], length)
+
+
+def _defaults(s: BucketSettings, phase: str) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the linear ranges where the environment sets none."""
+    rules, block, longest = dialect_of(s.dialect), s.block_size, s.max_model_len
+    if not isinstance(rules, PairDialect):
+        if phase == PROMPT:
+            return [1, 32, s.max_num_prefill_seqs], [block, block, longest]
+        return [1, 32, s.max_num_seqs], [block, block, s.num_blocks]
     if phase == PROMPT:
-        return (
-            _read(s, "PROMPT_BS", _prompt_batches(s)),
-            _read(s, "PROMPT_SEQ", [s.block_size, s.block_size, _longest_prompt(s)]),
-        )
-    unit = 128 if s.dialect == "fork-1.18" else s.block_size
-    top = s.num_blocks if _knows_cache(s) else max(unit, _deepest_decode(s))
-    return (
-        _read(s, "DECODE_BS", _decode_batches(s)),
-        _read(s, "DECODE_BLOCK", [unit, unit, top]),
-    )
+        batches = rules.prompt_batches(s)
+        return [*batches], [block, block, rules.prompt_length or longest]
+    unit = rules.block_unit or block
+    deepest = s.max_num_seqs * (rules.decode_length or longest) // block
+    return [*rules.decode_batches(s)], [unit, unit, max(unit, deepest)]
 
 
-def _read(s: BucketSettings, name: str, defaults: list[int]) -> Axis:
+def _read(s: BucketSettings, name: str, defaults: Sequence[int]) -> Axis:
     numbers = [
         int(s.env.get(f"VLLM_{name}_BUCKET_{part}", default))
         for part, default in zip(_PARTS, defaults, strict=True)
@@ -106,50 +111,22 @@ def _read(s: BucketSettings, name: str, defaults: list[int]) -> Axis:
 
 def _exponential(s: BucketSettings, phase: str) -> tuple[Axis, Axis]:
     """Return ranges of which the environment decides nothing but a limit, before 1.22."""
-    block, step = s.block_size, 2 if _knows_cache(s) else 1
-    if phase == PROMPT:
-        return (
-            _counted(s, "PROMPT_BS", [1, step, s.max_num_prefill_seqs]),
-            _counted(s, "PROMPT_SEQ", [block, block, s.max_model_len]),
-        )
-    top = s.num_blocks if _knows_cache(s) else max(block, _deepest_decode(s))
+    (_, _, widest), length = _defaults(s, phase)
+    step = 1 if _has_limits(s) else 2
     return (
-        _counted(s, "DECODE_BS", [1, step, s.max_num_seqs]),
-        _counted(s, "DECODE_BLOCK", [block, block, top]),
+        _counted(s, f"{phase.upper()}_BS", [1, step, widest]),
+        _counted(s, _LENGTHS[phase], length),
     )
 
 
-def _counted(s: BucketSettings, name: str, numbers: list[int]) -> Axis:
+def _counted(s: BucketSettings, name: str, numbers: Sequence[int]) -> Axis:
     count = math.ceil(math.log2(max(1, numbers[2]))) + 1
     limit = count
-    if not _knows_cache(s):
+    if _has_limits(s):
         limit = int(s.env.get(f"VLLM_{name}_BUCKET_LIMIT", count))
     return Axis(name, [*numbers, limit], [*numbers, count])
 
 
-def _knows_cache(s: BucketSettings) -> bool:
-    """Tell whether ranges are made when the blocks of the cache are known already."""
-    return s.dialect == "fork-1.22"
-
-
-def _prompt_batches(s: BucketSettings) -> list[int]:
-    if s.dialect == "fork-1.18":
-        return [1, min(32, s.max_num_seqs), min(64, s.max_num_seqs)]
-    return [1, 32, s.max_num_prefill_seqs]
-
-
-def _decode_batches(s: BucketSettings) -> list[int]:
-    if s.dialect == "fork-1.18":
-        step = min(32, s.max_num_seqs)
-        return [step, step, s.max_num_seqs]
-    return [1, 32, s.max_num_seqs]
-
-
-def _longest_prompt(s: BucketSettings) -> int:
-    return _PROMPT_TOKENS if s.dialect in _FIXED_LENGTHS else s.max_model_len
-
-
-def _deepest_decode(s: BucketSettings) -> int:
-    """Return the blocks of all sequences together at their full length."""
-    length = _DECODE_TOKENS if s.dialect in _FIXED_LENGTHS else s.max_model_len
-    return s.max_num_seqs * length // s.block_size
+def _has_limits(s: BucketSettings) -> bool:
+    """Tell whether the environment may limit how many values a range has."""
+    return isinstance(dialect_of(s.dialect), PairDialect)

@@ -11,24 +11,12 @@ from dataclasses import fields
 
 from hpuwatch.sim.config.options import Options
 from hpuwatch.sim.plugin.buckets import older_strategy
-from hpuwatch.sim.plugin.cache import HOST_TOTAL_BYTES
+from hpuwatch.sim.start.bridge import tell_bridge
+from hpuwatch.sim.truth import host
 from hpuwatch.sim.world import World
-from hpuwatch.units import GIB
 
-_CORES = 160
 _PORT = 29500
 _FP8_BYTES = 1.5  # at most, per parameter: some matrices stay in bf16
-_BRIDGE_DEFAULTS = {
-    "PT_HPU_LAZY_MODE": "0",
-    "PT_HPU_RECIPE_CACHE_CONFIG": ",false,1024,false",
-    "PT_HPU_MAX_COMPOUND_OP_SIZE": "9223372036854775807",
-    "PT_HPU_LAZY_ACC_PAR_MODE": "1",
-    "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0",
-    "PT_HPU_EAGER_PIPELINE_ENABLE": "1",
-    "PT_HPU_EAGER_COLLECTIVE_PIPELINE_ENABLE": "1",
-    "PT_HPU_ENABLE_LAZY_COLLECTIVES": "1",
-}
-"""What the bridge prints of itself, in its order, with what holds where nothing is set."""
 
 
 async def front_end(world: World) -> None:
@@ -38,7 +26,7 @@ async def front_end(world: World) -> None:
         EngineFailed: the environment holds a value that it dies of.
     """
     options, say, front = world.options, world.voice.say, world.speakers.front
-    world.check("import", "_configure_vllm_root_logger", "import")
+    world.check("import", "_configure_vllm_root_logger")
     _import(world)
     await world.pace.spend(world.times.import_seconds())
     say(front, "simulated")
@@ -48,11 +36,11 @@ async def front_end(world: World) -> None:
     say(front, "non_default", arguments=dict(options.shown))
     for name in world.knobs.unknown_variables:
         say(front, "unknown_variable", name=name)
-    world.check("front", "create_engine_config", "front")
+    world.check("front", "create_engine_config")
     say(front, "architecture", architecture=options.model.architecture)
     say(front, "max_model_len", max_model_len=options.max_model_len)
     say(front, "workaround")
-    if "max_num_seqs" not in options.shown:
+    if "max_num_seqs" not in options.given:
         say(front, "default_seqs", max_num_seqs=options.max_num_seqs)
     budget = options.max_num_batched_tokens
     say(front, "chunked_prefill", max_num_batched_tokens=budget)
@@ -84,7 +72,8 @@ async def engine_start(world: World) -> None:
         _runner(world, speakers.unranked[rank])
     world.each_rank("no_quantisation")
     count = len(speakers.ranks)
-    world.each_rank("threads", threads=_CORES // count, cores=_CORES, world=count)
+    threads = host.CORES // count
+    world.each_rank("threads", threads=threads, cores=host.CORES, world=count)
     for warned in world.knobs.warned("worker"):
         world.each_rank(warned.line, **warned.values)
 
@@ -101,7 +90,7 @@ def _workers_meet(world: World) -> None:
         values = {"world": count, "rank": rank, "port": _PORT}
         voice.say(workers[rank], "world", **values)
     for rank in range(count):
-        _bridge(world, rank)
+        tell_bridge(world, rank)
     for rank in [0] if voice.once("rank") else range(count):
         voice.say(workers[rank], "rank", world=count, rank=rank)
 
@@ -128,21 +117,6 @@ def _import(world: World, speaker: str = "") -> None:
         say("", "plugin_active")
     say("", "triton")
     say(speaker if facts["pins_late"] else "", "no_pinning")
-
-
-def _bridge(world: World, rank: int) -> None:
-    """Print the banner of the bridge, which writes past every prefix."""
-    say, env, knobs = world.voice.say, world.options.env, world.knobs
-    say("", "bridge", rank=rank)
-    for name, default in _BRIDGE_DEFAULTS.items():
-        value = env.get(name, default)
-        if name == "PT_HPU_LAZY_MODE":
-            value = str(int(knobs.lazy))
-        say("", "bridge_setting", name=name, value=value)
-    say("", "bridge_system")
-    say("", "bridge_cores", cores=_CORES)
-    say("", "bridge_ram", gigabytes=HOST_TOTAL_BYTES // GIB)
-    say("", "bridge_end")
 
 
 def _runner(world: World, speaker: str) -> None:

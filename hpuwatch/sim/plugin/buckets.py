@@ -10,11 +10,12 @@ from hpuwatch.gaudi.buckets import (
     BucketSettings,
     generate,
 )
-from hpuwatch.sim.config.shapes import bucket_settings, refuse_unlistable
+from hpuwatch.sim.config.bucketing import bucket_settings, death_by
 from hpuwatch.sim.plugin import words
-from hpuwatch.sim.serve.shapes import Shapes
+from hpuwatch.sim.shapes import Shapes
 from hpuwatch.sim.world import EngineFailed, World
 
+_FILES = {"exp": "exponential.py", "lin": "linear.py", "pad": "padding_aware.py"}
 _OLDER_NAMES = {"exp": "exponential_bucketing", "lin": "linear_bucketing"}
 
 
@@ -35,7 +36,9 @@ def make_buckets(world: World, blocks: int) -> Shapes:
         try:
             lists[phase] = generate(settings, phase)
         except BucketError as error:
-            reason = _death_of(world, error, phase)
+            reason = death_by(error)
+            if error.raised == "RuntimeError":
+                reason = world.voice.error("no_buckets", phase=phase)
             raise EngineFailed(reason, "generate_buckets") from None
         _list(world, phase, lists[phase])
         if phase == PROMPT and world.knobs.sliced_sdpa:
@@ -74,7 +77,7 @@ def _announce(world: World, settings: BucketSettings, phase: str) -> None:
     if settings.strategy == "file":
         return
     for name, values in words.told(settings, phase):
-        world.each_rank(name, **values)
+        world.each_rank(name, **values, file=_FILES[settings.strategy])
     numbers = words.ranges(settings, phase)
     if phase == PROMPT and settings.merged_prefill:
         numbers = _merge(world, settings, numbers)
@@ -91,6 +94,7 @@ def _merge(world: World, settings: BucketSettings, old: words.Ranges) -> words.R
     new = words.Ranges(*map(tuple, words.merged(settings)))
     world.each_rank(
         "merged_prefill",
+        file=_FILES[settings.strategy],
         old_bs=old.batch,
         old_query=old.query,
         old_blocks=old.blocks,
@@ -99,12 +103,3 @@ def _merge(world: World, settings: BucketSettings, old: words.Ranges) -> words.R
         blocks=new.blocks,
     )
     return new
-
-
-def _death_of(world: World, error: BucketError, phase: str) -> str:
-    refuse_unlistable(error)
-    if error.raised == "RuntimeError":
-        return world.voice.error("no_buckets", phase=phase)
-    if error.raised == "AssertionError":
-        return world.voice.error(f"range_{world.knobs.strategy}")
-    return f"{error.raised}: {error}"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hpuwatch.gaudi.memory import split
-from hpuwatch.sim.faults.hooks import Moment
+from hpuwatch.sim.hooks import Moment
+from hpuwatch.sim.start.amounts import amounts
 from hpuwatch.sim.truth.device import DeviceFull
 from hpuwatch.sim.world import EngineFailed, World
 from hpuwatch.units import GIB, KIB, MIB, format_bytes
-
-HOST_TOTAL_BYTES = 1007 * GIB
-_HOST_USED_BYTES = 61 * GIB
 
 
 async def divide_memory(world: World) -> int:
@@ -42,7 +42,7 @@ async def _profile(world: World) -> None:
     except DeviceFull as error:
         raise world.full(error, "profile_run") from None
     taken = memory.used_bytes - before
-    world.each_rank("profile_run", **_amounts(world, taken, 7 * MIB))
+    world.each_rank("profile_run", **amounts(world, taken, 7 * MIB))
 
 
 def _split(world: World) -> int:
@@ -79,11 +79,14 @@ def _split(world: World) -> int:
 
 def _checked_blocks(world: World, budget_bytes: int) -> int:
     """Return the blocks that the cache has, unless they are too few for one request."""
-    options, truth = world.options, world.truth
+    truth = world.truth
     available = truth.cache.lowered(budget_bytes)
+    blocks = truth.cache.blocks_in(budget_bytes)
     if available <= 0:
         raise EngineFailed(world.voice.error("no_cache"), "get_kv_cache_configs")
-    blocks = truth.cache.blocks_in(budget_bytes)
+    if world.options.fits_length and blocks:
+        _fit_length(world, blocks, available)
+    options = world.options
     needed = -(-options.max_model_len // options.block_size)
     if blocks < needed:
         raise EngineFailed(
@@ -103,6 +106,18 @@ def _checked_blocks(world: World, budget_bytes: int) -> int:
     return override or blocks
 
 
+def _fit_length(world: World, blocks: int, available_bytes: int) -> None:
+    """Cut the model's length to what so many blocks hold; it counts from here on."""
+    options, say, engine = world.options, world.voice.say, world.speakers.engine
+    whole, fitting = options.max_model_len, blocks * options.block_size
+    if fitting >= whole:
+        say(engine, "length_fits", max_model_len=whole)
+        return
+    gib = round(available_bytes / GIB, 2)
+    say(engine, "length_cut", max_model_len=whole, fitting=fitting, available=gib)
+    world.options = replace(options, max_model_len=fitting)
+
+
 async def _make_cache(world: World, blocks: int) -> None:
     options, memory = world.options, world.memory
     say, engine = world.voice.say, world.speakers.engine
@@ -119,7 +134,7 @@ async def _make_cache(world: World, blocks: int) -> None:
     slots = tokens + options.block_size
     world.each_rank("kv_blocks", blocks=blocks, slots=slots, **_pads(world, blocks))
     taken = memory.used_bytes - before
-    world.each_rank("cache_engine", **_amounts(world, taken, 12 * KIB))
+    world.each_rank("cache_engine", **amounts(world, taken, 12 * KIB))
 
 
 def _pads(world: World, blocks: int) -> dict[str, int]:
@@ -128,16 +143,3 @@ def _pads(world: World, blocks: int) -> dict[str, int]:
     if pads == "always" or (pads == "contiguous" and world.knobs.contiguous_pa):
         return {"pad_block": blocks, "pad_slot": blocks * world.options.block_size}
     return {"pad_block": 0, "pad_slot": -1}
-
-
-def _amounts(world: World, device: int, host: int) -> dict[str, str]:
-    """Return the amounts of a line that tells of device and host memory."""
-    memory = world.memory
-    return {
-        "device": format_bytes(device),
-        "used": format_bytes(memory.used_bytes),
-        "total": format_bytes(memory.total_bytes),
-        "host": format_bytes(host),
-        "host_used": format_bytes(_HOST_USED_BYTES),
-        "host_total": format_bytes(HOST_TOTAL_BYTES),
-    }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hpuwatch.sim.faults.hooks import Moment
-from hpuwatch.sim.truth.device import DeviceFull
+from hpuwatch.sim.hooks import Moment
+from hpuwatch.sim.start.images import run_images
 from hpuwatch.sim.world import World
 from hpuwatch.units import format_bytes
 
@@ -20,13 +20,9 @@ async def warm_images(world: World) -> None:
     await world.faults.at(Moment("multimodal"))
     world.check("pictures", "warmup_multimodal_graphs")
     _announce_images(world)
-    for index, (width, height) in enumerate(images):
-        await world.faults.at(Moment("multimodal", index + 1))
-        try:
-            world.memory.warm_image(index)
-        except DeviceFull as error:
-            raise world.full(error, "warmup_multimodal_graphs") from None
-        await world.pace.spend(world.times.image_seconds(index))
+
+    def tell(index: int) -> None:
+        width, height = images[index]
         world.each_rank(
             "image_warmup",
             index=index + 1,
@@ -36,12 +32,13 @@ async def warm_images(world: World) -> None:
             patches=width * height,
             free=format_bytes(world.memory.free_bytes),
         )
-    world.memory.finish_images()
+
+    await run_images(world, tell)
 
 
 def _announce_images(world: World) -> None:
     knobs = world.knobs
-    buckets = list(world.truth.images.buckets)
+    buckets = list(world.truth.images.buckets) or None
     if not knobs.multimodal_resolutions:
         world.each_rank("multimodal_buckets", buckets=buckets)
         return

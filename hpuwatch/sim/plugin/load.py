@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpuwatch.sim.plugin.boot import backend_of
-from hpuwatch.sim.talk.shards import read_shards
+from hpuwatch.sim.start.shards import read_shards
 from hpuwatch.sim.truth.device import DeviceFull
 from hpuwatch.sim.world import World
 from hpuwatch.units import GIB

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hpuwatch.sim.faults.hooks import Moment
+from hpuwatch.sim.hooks import Moment
 from hpuwatch.sim.plugin import boot
 from hpuwatch.sim.plugin.cache import divide_memory
 from hpuwatch.sim.plugin.load import load_weights
 from hpuwatch.sim.plugin.warmup import warm_up
-from hpuwatch.sim.serve.shapes import Warmed
+from hpuwatch.sim.shapes import Warmed
 from hpuwatch.sim.world import World
 
 

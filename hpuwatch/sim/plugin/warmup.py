@@ -9,13 +9,13 @@ only a warm-up that has captured graphs stops the second.
 from __future__ import annotations
 
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
-from hpuwatch.sim.faults.hooks import Moment
+from hpuwatch.sim.hooks import Moment
 from hpuwatch.sim.plugin.buckets import make_buckets
 from hpuwatch.sim.plugin.drawing import Drawing
 from hpuwatch.sim.plugin.images import warm_images
-from hpuwatch.sim.serve.shapes import Shapes, WarmShapes
+from hpuwatch.sim.shapes import Shapes, WarmShapes
 from hpuwatch.sim.truth.device import DeviceFull
-from hpuwatch.sim.world import World
+from hpuwatch.sim.world import EngineFailed, World
 from hpuwatch.units import format_bytes
 
 _SAMPLER_CONFIGS = (
@@ -124,6 +124,12 @@ async def _phase(world: World, shapes: Shapes, phase: str) -> set[Bucket]:
 
 
 def _capture(world: World, phase: str, shape: Bucket, drawing: Drawing) -> None:
+    least = min(shape)
+    if least < 0:  # a bucket file may name such a one
+        drawing.close()
+        text = f"negative dimension {least}: {[shape.batch, shape.query]}"
+        reason = f"RuntimeError: Trying to create tensor with {text}"
+        raise EngineFailed(reason, "warmup_graphs")
     try:
         world.memory.warm(phase, shape)
     except DeviceFull as error:

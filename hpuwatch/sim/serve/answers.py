@@ -11,12 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import accumulate, takewhile
 
-from hpuwatch.sim.serve.asked import Prompt, Question
+from hpuwatch.sim.http.wire import packed
 from hpuwatch.sim.serve.engine import Job
+from hpuwatch.sim.serve.question import Prompt, Question
 from hpuwatch.sim.serve.refusals import DEAD, error_object
 from hpuwatch.sim.serve.tokens import WORDS, spoken
-from hpuwatch.sim.serve.wire import packed
 
 _LIKELY = math.log(0.9)
 _UNLIKELY = math.log(0.1 / (len(WORDS) - 1))
@@ -66,7 +67,8 @@ class End:
             return cls(max(1, tokens), tokens, reason)
         place, stop = found
         last = place + len(stop)
-        made = 1 + sum(len(spoken(0, n)) < last for n in range(1, tokens))
+        lengths = accumulate(len(spoken(n, n + 1)) for n in range(tokens - 1))
+        made = 1 + sum(1 for _ in takewhile(last.__gt__, lengths))
         return cls(made, made, "stop", stop, last if question.include_stop else place)
 
 

@@ -11,16 +11,20 @@ import functools
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
+from hpuwatch.gaudi.spans import covers
+from hpuwatch.sim.http.front import Connection
+from hpuwatch.sim.http.wire import HttpRequest, Response, json_response
 from hpuwatch.sim.serve.answers import Choice, End, Form
-from hpuwatch.sim.serve.asked import Fields, Question, Reader
-from hpuwatch.sim.serve.engine import Asked, Engine, Job
-from hpuwatch.sim.serve.front import Connection
+from hpuwatch.sim.serve.asked import Reader
+from hpuwatch.sim.serve.engine import Engine, Job
+from hpuwatch.sim.serve.fields import Fields
 from hpuwatch.sim.serve.metrics import exposition
-from hpuwatch.sim.serve.refusals import Refused, dead
+from hpuwatch.sim.serve.question import Question
+from hpuwatch.sim.serve.refusals import Refused, dead, invalid, not_valid
 from hpuwatch.sim.serve.requestlog import RequestLog
+from hpuwatch.sim.serve.schedule import Request
 from hpuwatch.sim.serve.tally import Served
 from hpuwatch.sim.serve.tokens import fingerprint, pieces_of, text_of, token_id
-from hpuwatch.sim.serve.wire import HttpRequest, Response, json_response
 from hpuwatch.sim.truth.dice import dice
 from hpuwatch.sim.world import World
 
@@ -40,6 +44,8 @@ ROUTES: Mapping[str, str] = {
 }
 """The paths that are answered, with their methods."""
 
+_JSON = frozenset({_CHAT, _COMPLETIONS, "/tokenize", "/detokenize"})
+_STUMBLES = "fork-..1.21"  # over a body of another type
 _UNCOUNTED = frozenset({"/metrics", "/health", "/load", "/ping", "/version"})
 
 
@@ -52,7 +58,7 @@ class Api:
         self._engine = engine
         self._reader = Reader(world.options)
         self._names = dice(world.options.seed, "requests")
-        self._is_v0 = world.options.point.family == "fork"
+        self._is_v0 = world.options.point.is_v0
         self._load = 0
         self._request_log = RequestLog(world)
         self._plain: Mapping[str, Callable[[HttpRequest], Response]] = {
@@ -68,7 +74,9 @@ class Api:
 
     async def answer(self, request: HttpRequest, connection: Connection) -> None:
         """Answer one request on its connection."""
-        began = self._world.pace.passed
+        self._engine.pass_idle()
+        pace = self._world.pace
+        began = pace.present
         status = await self._world.faults.asked(request.method, request.path)
         if status is not None:
             self._send(request, connection, Response(status))
@@ -83,7 +91,7 @@ class Api:
         except Refused as refusal:
             response = refusal.response(is_v0=self._is_v0)
             self._send(request, connection, response)
-        self._count(request, connection, self._world.pace.passed - began)
+        self._count(request, connection, pace.present - began)
 
     def _check(self, request: HttpRequest) -> None:
         """Refuse what no route answers, and who has no key.
@@ -103,6 +111,19 @@ class Api:
         if request.method not in methods.split(", "):
             detail = {"detail": "Method Not Allowed"}
             raise _Unrouted(HTTPStatus.METHOD_NOT_ALLOWED, detail)
+        if request.path in _JSON:
+            self._check_type(request.headers.get("content-type", ""))
+
+    def _check_type(self, given: str) -> None:
+        """Refuse a body that isn't said to be JSON; older releases stumble over it."""
+        if given.partition(";")[0].strip().lower() == "application/json":
+            return
+        if not covers(_STUMBLES, self._world.options.point):
+            raise not_valid(
+                "Unsupported Media Type: Only 'application/json' is allowed"
+            )
+        if given:
+            raise _Unrouted(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _health(self, _request: HttpRequest) -> Response:
         if self._engine.broken:
@@ -146,7 +167,12 @@ class Api:
         if fields.get("messages") is not None:
             pieces = self._reader.conversation(fields).content
         else:
-            pieces = pieces_of(str(fields.get("prompt") or ""))
+            prompt = fields.typed("prompt", str)
+            if prompt is None:
+                raise invalid(
+                    "missing", "prompt", "Field required", sorted(fields.names)
+                )
+            pieces = pieces_of(prompt)
         size = options.model.vocabulary
         answer = {
             "count": len(pieces),
@@ -228,14 +254,14 @@ class Api:
         self._request_log.tell(identity, question)
         jobs: list[Job] = []
         for choice in choices:
-            asked = Asked(
+            asked = Request(
                 prompt_tokens=len(choice.prompt.content),
                 end_tokens=choice.end.tokens,
-                reason_at_end=choice.end.reason,
                 content=choice.prompt.content,
-                max_tokens=question.max_tokens or 0,
-                n=question.n,
                 identity=f"{identity}-{choice.index}",
+                siblings=question.n,
+                reason_at_end=choice.end.reason,
+                max_tokens=question.max_tokens or 0,
             )
             choice.job = self._engine.submit(asked, functools.partial(told, choice))
             jobs.append(choice.job)
@@ -292,7 +318,7 @@ class Api:
                 "access",
                 client=connection.peer,
                 method=request.method,
-                path=request.path,
+                path=request.target,
                 status=f"{status.value} {status.phrase}",
             )
 
@@ -314,15 +340,19 @@ class Api:
 
 
 class _Unrouted(Refused):
-    """What the web framework refuses, in its own form."""
+    """What the web framework refuses, in its own form: JSON, or the status as a text."""
 
-    def __init__(self, status: HTTPStatus, body: Mapping[str, str]) -> None:
+    def __init__(
+        self, status: HTTPStatus, body: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__("", status)
         self._body = body
 
     def response(self, *, is_v0: bool) -> Response:
         """Return the answer, the same in every release."""
         del is_v0
+        if self._body is None:
+            return Response.of_text(self.status, self.status.phrase)
         return json_response(self._body, self.status)
 
 

@@ -50,9 +50,7 @@ _LABELS: Mapping[str, tuple[str, Value]] = {
     "mamba_ssm_cache_dtype": ("plugin", _fixed("auto")),
     "num_cpu_blocks": (
         "all",
-        lambda world, _: (
-            world.truth.swap_blocks if world.options.point.family == "fork" else None
-        ),
+        lambda world, _: world.truth.swap_blocks if world.options.point.is_v0 else None,
     ),
     "num_gpu_blocks": ("all", lambda _, blocks: blocks),
     "num_gpu_blocks_override": (
@@ -74,7 +72,7 @@ _LABELS: Mapping[str, tuple[str, Value]] = {
     ),
     "user_specified_block_size": (
         _NEWER,
-        lambda world, _: "block_size" in world.options.shown,
+        lambda world, _: "block_size" in world.options.given,
     ),
     "user_specified_mamba_block_size": (_NEWER, _fixed(value=False)),
 }

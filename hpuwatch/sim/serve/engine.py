@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hpuwatch.gaudi.spans import covers
-from hpuwatch.sim.faults.hooks import Moment
+from hpuwatch.sim.hooks import Moment
 from hpuwatch.sim.serve.blocks import BlockPool
 from hpuwatch.sim.serve.runner import Runner
 from hpuwatch.sim.serve.schedule import Limits, Plan, Request, Scheduler
 from hpuwatch.sim.serve.schedule_v0 import OlderScheduler
-from hpuwatch.sim.serve.shapes import Warmed
 from hpuwatch.sim.serve.tally import Tally
-from hpuwatch.sim.serve.tokens import Piece
+from hpuwatch.sim.shapes import Warmed
 from hpuwatch.sim.truth.device import DeviceFull
 from hpuwatch.sim.world import EngineFailed, World
 
@@ -31,39 +30,17 @@ _HOLD_SECONDS = 1.0  # the same, however many come
 _ADMITS_WHOLE_PROMPTS = "plugin-0.20.."  # before, a prompt's first chunk had to fit
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One sequence as it was asked for.
-
-    Attributes:
-        content: the prompt's tokens; empty where the prefix cache shall not know it.
-        prompt_tokens: its length.
-        end_tokens: tokens after which it is complete, and ``reason_at_end`` why.
-        max_tokens: most tokens that the client wanted.
-        n: sequences of the same request.
-        identity: the request's name in log lines.
-    """
-
-    prompt_tokens: int
-    end_tokens: int
-    reason_at_end: str = "length"
-    content: Sequence[Piece] = ()
-    max_tokens: int = 0
-    n: int = 1
-    identity: str = ""
-
-
 @dataclass(slots=True, eq=False)
 class Job:
-    """A sequence and the one who waits for it.
+    """A request and the one who waits for it.
 
     Attributes:
+        arrived: simulated seconds since the start, in the midst of a step perhaps.
         told: called with the number of new tokens, and with 0 when it ended without any.
         finish_reason: None until the job is over.
         over: done when the job is.
     """
 
-    asked: Asked
     request: Request
     told: Callable[[Job, int], None]
     arrived: float
@@ -133,24 +110,23 @@ class Engine:
         self.steps = 0
         self._busy_seconds = 0.0
 
-    def submit(self, asked: Asked, told: Callable[[Job, int], None] = _ignore) -> Job:
-        """Queue a sequence; ``told`` hears of its tokens as they are made."""
-        if not self.scheduler.has_work:
-            self._world.pace.pass_idle()
-        request = Request(
-            asked.prompt_tokens,
-            asked.end_tokens,
-            asked.content,
-            asked.identity,
-            asked.n,
-        )
+    def submit(
+        self, request: Request, told: Callable[[Job, int], None] = _ignore
+    ) -> Job:
+        """Queue a new request; ``told`` hears of its tokens as they are made."""
+        self.pass_idle()
         over = asyncio.get_running_loop().create_future()
-        job = Job(asked, request, told, self._world.pace.passed, over)
+        job = Job(request, told, self._world.pace.present, over)
         self.jobs[request] = job
         self.scheduler.add(request)
         self._work.set()
         self._clients.asks()
         return job
+
+    def pass_idle(self) -> None:
+        """Let the time pass that went by, if there was nothing to do."""
+        if not self.scheduler.has_work:
+            self._world.pace.pass_idle()
 
     def cancel(self, job: Job) -> None:
         """End a job whose client has gone."""
@@ -243,9 +219,9 @@ class Engine:
                 self._first_token(job, now)
             else:
                 followers += tokens
-            if request.generated >= request.end_tokens:
+            if request.is_complete:
                 self._clients.answered += self._clients.expected
-                self._finish(job, job.asked.reason_at_end, tokens)
+                self._finish(job, request.reason_at_end, tokens)
             else:
                 job.told(job, tokens)
         tally.generation_tokens += total
@@ -296,10 +272,10 @@ class Engine:
         observe("request_decode_time_seconds", now - first)
         observe("request_prompt_tokens", request.prompt_tokens)
         observe("request_generation_tokens", made)
-        observe("request_max_num_generation_tokens", job.asked.max_tokens or made)
-        if job.asked.max_tokens:
-            observe("request_params_max_tokens", job.asked.max_tokens)
-        observe("request_params_n", job.asked.n)
+        observe("request_max_num_generation_tokens", request.max_tokens or made)
+        if request.max_tokens:
+            observe("request_params_max_tokens", request.max_tokens)
+        observe("request_params_n", request.siblings)
         computed = request.prompt_tokens - (request.cached or 0)
         observe("request_prefill_kv_computed_tokens", computed)
         each = (now - first) / (made - 1) if made > 1 else 0.0
@@ -307,10 +283,8 @@ class Engine:
 
     def gauges(self) -> None:
         """Bring the tally's gauges up to date."""
-        scheduler = self.scheduler
-        if not scheduler.has_work:
-            self._world.pace.pass_idle()
-        tally = self.tally
+        self.pass_idle()
+        scheduler, tally = self.scheduler, self.tally
         tally.prefix_queries = scheduler.prefix.queries
         tally.prefix_hits = scheduler.prefix.hits
         tally.gauges = {
@@ -339,7 +313,7 @@ def _scheduler(world: World, warmed: Warmed) -> Scheduler:
         padding_aware=options.padding_aware_scheduling,
     )
     caches = knobs.prefix_caching
-    if options.point.family == "fork":
+    if options.point.is_v0:
         lowest = knobs.contiguous_pa and not caches
         pool = BlockPool(
             warmed.blocks, options.block_size, caches=caches, lowest=lowest

@@ -25,7 +25,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from hpuwatch.gaudi.spans import covers
-from hpuwatch.sim.serve.families import COUNTERS, GAUGES, SPREADS, Labels, Rows
+from hpuwatch.sim.serve.metricfamilies import COUNTERS, GAUGES, SPREADS, Labels, Rows
 from hpuwatch.sim.serve.tally import Histogram, Tally
 
 _HTTP_LABELS = ("handler", "method", "status")
@@ -49,7 +49,7 @@ class _Engine(Collector):
         self._tally = tally
         self._point = tally.point
         # V0 has one engine and switches the creation times off.
-        is_v0 = self._point.family == "fork"
+        is_v0 = self._point.is_v0
         self._created = None if is_v0 else tally.began_at
         labels = {"model_name": tally.model_name}
         self._labels = labels if is_v0 else labels | {"engine": "0"}
@@ -107,7 +107,7 @@ class _Http(Collector):
 
     def __init__(self, tally: Tally) -> None:
         self._http = tally.http
-        is_v0 = tally.point.family == "fork"
+        is_v0 = tally.point.is_v0
         self._created = None if is_v0 else tally.began_at
 
     def collect(self) -> Iterator[Metric]:

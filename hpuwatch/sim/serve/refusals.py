@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from hpuwatch.sim.serve.wire import Response, json_response
+from hpuwatch.sim.http.wire import Response, json_response
 
 _KINDS: Mapping[HTTPStatus, str] = {
     HTTPStatus.BAD_REQUEST: "BadRequestError",
@@ -21,6 +21,7 @@ class Refused(Exception):  # noqa: N818  an answer, not a failure of ours
 
     Attributes:
         param: the field that is wrong, None where vLLM names none.
+        kind: what clients get as the error's type.
     """
 
     def __init__(
@@ -28,27 +29,29 @@ class Refused(Exception):  # noqa: N818  an answer, not a failure of ours
         message: str,
         status: HTTPStatus = HTTPStatus.BAD_REQUEST,
         param: str | None = None,
+        kind: str = "",
     ) -> None:
         """Take the words."""
         super().__init__(message)
         self.message = message
         self.status = status
         self.param = param
+        self.kind = kind
 
     def response(self, *, is_v0: bool) -> Response:
         """Return the answer; V0's has the error at the top, later ones one level down."""
-        error = error_object(self.message, self.status, self.param)
+        error = error_object(self.message, self.status, self.param, self.kind)
         whole = {"object": "error", **error} if is_v0 else {"error": error}
         return json_response(whole, self.status)
 
 
 def error_object(
-    message: str, status: HTTPStatus, param: str | None = None
+    message: str, status: HTTPStatus, param: str | None = None, kind: str = ""
 ) -> dict[str, object]:
     """Return an error as it stands in an answer, or in a stream that had begun."""
     return {
         "message": message,
-        "type": _KINDS.get(status, "BadRequestError"),
+        "type": kind or _KINDS.get(status, "BadRequestError"),
         "param": param,
         "code": status.value,
     }
@@ -67,7 +70,13 @@ def invalid(kind: str, field: str, message: str, value: object) -> Refused:
         "msg": message,
         "input": value,
     }
-    return Refused(f"1 validation error:\n  {detail}")
+    return not_valid(str(detail))
+
+
+def not_valid(detail: str) -> Refused:
+    """Refuse a request that doesn't even get to where it is answered."""
+    message = f"1 validation error:\n  {detail}"
+    return Refused(message, kind=HTTPStatus.BAD_REQUEST.phrase)
 
 
 def too_long(limit: int, prompt: int, wanted: int | None, *, is_v0: bool) -> Refused:

@@ -6,7 +6,7 @@ in characters and in tokens.
 
 from __future__ import annotations
 
-from hpuwatch.sim.serve.asked import Prompt, Question
+from hpuwatch.sim.serve.question import Prompt, Question
 from hpuwatch.sim.serve.tokens import token_id
 from hpuwatch.sim.world import World
 
@@ -18,8 +18,7 @@ class RequestLog:
         """Take the server."""
         self._world = world
         self._is_on = world.options.log_requests and world.voice.has("request_received")
-        longest = world.options.shown.get("max_log_len")
-        self._longest = longest if isinstance(longest, int) else None
+        self._longest = world.options.max_log_len
 
     def tell(self, identity: str, question: Question) -> None:
         """Log the prompts of one question, each as a request of its own."""

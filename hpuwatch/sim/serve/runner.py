@@ -13,7 +13,7 @@ from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
 from hpuwatch.sim.serve.compilations import CompilationLog
 from hpuwatch.sim.serve.defragment import Defragmenter
 from hpuwatch.sim.serve.schedule import Plan, Request
-from hpuwatch.sim.serve.shapes import Padded, Warmed, WarmShapes
+from hpuwatch.sim.shapes import Padded, Warmed, WarmShapes
 from hpuwatch.sim.world import EngineFailed, World
 
 _SKIPPED_GUARDS = (
@@ -50,7 +50,7 @@ class Runner:
             knobs.full_warmup and not knobs.lazy and not knobs.skip_warmup
         )
         # V0 runs all prompts that its scheduler chose as one batch.
-        self._splits_prefills = world.options.point.family != "fork"
+        self._splits_prefills = not world.options.point.is_v0
         threshold = knobs.defrag_threshold if knobs.defrag else None
         self._defragmenter = (
             None if threshold is None else Defragmenter(first_block, threshold)

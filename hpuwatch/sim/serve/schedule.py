@@ -29,6 +29,8 @@ class Request:
         content: the prompt's tokens; empty where the prefix cache shall not know it.
         identity: its name in log lines.
         siblings: sequences that were asked for together, itself among them.
+        reason_at_end: why it ends once it is complete.
+        max_tokens: most tokens that the client wanted, 0 where it set no limit.
         computed: tokens whose keys and values lie in the cache.
         generated: tokens made so far.
         cached: tokens that the prefix cache had when it was first admitted.
@@ -41,10 +43,11 @@ class Request:
     content: Sequence[Piece] = ()
     identity: str = ""
     siblings: int = 1
+    reason_at_end: str = "length"
+    max_tokens: int = 0
     computed: int = 0
     generated: int = 0
     cached: int | None = None
-    preemptions: int = 0
     blocks: list[int] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)
 
@@ -204,7 +207,7 @@ class Scheduler:
             if caches and request.computed % self.pool.block_size == 0:
                 self._remember(request, request.computed)
         for request, _ in made:
-            if request.generated >= request.end_tokens:
+            if request.is_complete:
                 self.drop(request)
         return made
 
@@ -305,7 +308,6 @@ class Scheduler:
         self.running.remove(request)
         self._free(request)
         request.computed = 0
-        request.preemptions += 1
         self.preemptions += 1
         self.waiting.appendleft(request)
 

@@ -121,7 +121,6 @@ class OlderScheduler(Scheduler):
             return
         self.running.remove(request)
         self._free(request)
-        request.preemptions += 1
         self.preemptions += 1
         self.swapped.append((request, blocks))
 

@@ -159,7 +159,6 @@ class Tally:
     prefix_queries: int = 0
     prefix_hits: int = 0
     images: int = 0
-    image_hits: int = 0
     finished: Counter[str] = field(default_factory=Counter)
     http: HttpTally = field(default_factory=HttpTally)
     histograms: dict[str, Histogram] = field(init=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hpuwatch.sim.config.knobs import Knobs
 from hpuwatch.sim.talk.script import Style
 
 
@@ -35,18 +34,6 @@ class Manner:
     colour: str = "auto"
     no_color: bool = False
     configured: bool = True
-
-    @classmethod
-    def of(cls, knobs: Knobs) -> Manner:
-        """Take it from the environment's variables."""
-        return cls(
-            level=knobs.logging_level,
-            prefix=knobs.logging_prefix,
-            stream=knobs.logging_stream.rpartition(".")[2] or None,
-            colour=knobs.logging_color,
-            no_color=knobs.no_color,
-            configured=knobs.configure_logging,
-        )
 
     def colours(self, style: Style, *, is_tty: bool) -> Colours:
         """Tell what a release colours on a stream."""

@@ -19,7 +19,7 @@ import yaml
 from hpuwatch.gaudi.releases import NEWEST
 
 _FOLDER = Path(__file__).parents[1] / "lines"
-_MERGED = ("processes", "style", "facts", "lines", "errors", "dump")
+_MERGED = ("processes", "style", "facts", "lines", "errors", "bridge", "dump")
 """Sections of which a file tells only the entries that differ."""
 
 
@@ -30,7 +30,8 @@ class Template:
     Attributes:
         text: a ``str.format`` template of the message.
         origin: ``file.py:line`` of the header, with its path below vLLM's package where it
-            is vLLM's own; empty for a line without a header.
+            is vLLM's own; a template too, as each bucketing strategy has its own file;
+            empty for a line without a header.
         form: ``header``, ``bare`` or ``uvicorn``.
         once: of several ranks only the first says it.
         ours: no real server prints it.
@@ -75,6 +76,8 @@ class Script:
         facts: what else differs in the order or the figures of a start.
         lines: by name; None for a line that only other releases print.
         errors: the last lines of exceptions, by name.
+        bridge: the variables that the bridge prints, in its order, with what holds where
+            nothing is set.
         dump: the sections of the settings that the plugin prints, each key with its value.
     """
 
@@ -86,6 +89,7 @@ class Script:
     facts: Mapping[str, Any]
     lines: Mapping[str, Template | None]
     errors: Mapping[str, str]
+    bridge: Mapping[str, str]
     dump: Mapping[str, Mapping[str, str]]
 
     @property
@@ -112,6 +116,7 @@ def load_script(release: str = NEWEST) -> Script:
         facts=document["facts"],
         lines={name: _template(entry) for name, entry in document["lines"].items()},
         errors={name: text for name, text in document["errors"].items() if text},
+        bridge=document["bridge"],
         dump=document["dump"],
     )
 

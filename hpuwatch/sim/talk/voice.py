@@ -25,6 +25,7 @@ _LEVELS = {
 }
 """The colours of levels; their order is that of their weight."""
 _ORDER = tuple(_LEVELS)
+_CALENDAR_SECONDS = 146_097 * 86_400  # the calendar's 400 years, after which it repeats
 
 
 class Voice:
@@ -72,7 +73,7 @@ class Voice:
         elif template.form == "uvicorn":
             self.write(speaker, template.stream, f"{template.level + ':':<9} {text}\n")
         else:
-            self._log(speaker, template, text)
+            self._log(speaker, template, text, template.origin.format(**values))
 
     def text(self, name: str, /, **values: object) -> str:
         """Return the bare text of a line, to be written by hand; empty if there is none."""
@@ -89,7 +90,7 @@ class Voice:
         target.write(self._decorated(speaker, stream, text))
         target.flush()
 
-    def _log(self, speaker: str, template: Template, text: str) -> None:
+    def _log(self, speaker: str, template: Template, text: str, origin: str) -> None:
         """Print a record as the configured logger does, or Python's own last resort."""
         manner = self.manner
         if not manner.configured:
@@ -100,15 +101,15 @@ class Voice:
         if is_hidden and not template.ours:  # what is simulated says so at every level
             return
         stream = manner.stream or template.stream
-        header = self._header(template, stream)
+        header = self._header(template.level, origin, stream)
         # Each line of a record repeats the header, and the break has a carriage return.
         record = header + text.replace("\n", "\r\n" + header)
         self.write(speaker, stream, f"{record}\n")
 
-    def _header(self, template: Template, stream: str) -> str:
-        moment = datetime.fromtimestamp(self._now(), tz=timezone.utc).astimezone()
-        stamp, place = f"{moment:%m-%d %H:%M:%S}", self._place(template.origin)
-        level = template.level
+    def _header(self, level: str, origin: str, stream: str) -> str:
+        seconds = self._now() % _CALENDAR_SECONDS  # no year is printed, so any will do
+        moment = datetime.fromtimestamp(seconds, tz=timezone.utc).astimezone()
+        stamp, place = f"{moment:%m-%d %H:%M:%S}", self._place(origin)
         if self.script.style.header == "nobracket":
             return f"{self.manner.prefix}{level} {stamp} {place}] "
         place = f"[{place}]"

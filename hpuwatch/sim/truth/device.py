@@ -17,7 +17,7 @@ from hpuwatch.sim.truth.memory import MemoryTruth
 from hpuwatch.units import MIB
 
 WEIGHTS, PROFILE, CACHE, IMAGES = "weights", "profile", "cache", "multimodal"
-WORKSPACE, LEAK = "workspace", "leak"
+WORKSPACE, LEAK, TAKEN = "workspace", "leak", "taken"
 _BASE = "base"
 _OF_WARMUP = (IMAGES, PROMPT, DECODE, WORKSPACE)
 _ALLOCATION_GRAIN_BYTES = 2 * MIB
@@ -30,7 +30,7 @@ class DeviceFull(Exception):  # noqa: N818  the card's state, told by its alloca
         wanted_bytes: what was asked for, rounded as the allocator rounds.
         rank: the card that ran out first.
         use: what it was for: ``weights``, ``profile``, ``cache``, ``multimodal``, a phase
-            of warm-up (``prompt``, ``decode``), ``serving`` or ``leak``.
+            of warm-up (``prompt``, ``decode``), ``serving``, ``leak`` or ``taken``.
     """
 
     def __init__(self, wanted_bytes: int, use: str, rank: int = 0) -> None:
@@ -80,6 +80,12 @@ class Memory:
         return self.total_bytes - self.used_bytes + self._untouched_bytes
 
     @property
+    def room_bytes(self) -> int:
+        """What can still be allocated; fragments between graphs are no room."""
+        fragments = int(self._kept_bytes * self._truth.hidden.fragments)
+        return max(0, self.total_bytes - self.used_bytes - fragments)
+
+    @property
     def warmup_bytes(self) -> int:
         """What warm-up has allocated and not given back."""
         return sum(self.held.get(use, 0) for use in _OF_WARMUP)
@@ -92,9 +98,11 @@ class Memory:
         """Quantise the weights with INC."""
         self._take(WEIGHTS, self._truth.inc_bytes)
 
-    def profile(self, tokens: int = 0) -> None:
-        """Go through the profile run, with so many prompt tokens in V0."""
-        self._take(PROFILE, self._truth.profile_bytes(tokens))
+    def profile(self, batch: int = 0, length: int = 0) -> None:
+        """Go through the profile run, in V0 with so many prompts of so many tokens."""
+        run = Bucket(batch, length, 0)
+        transient = self._truth.activation_bytes(PROMPT, run)
+        self._take(PROFILE, self._truth.profile_bytes(batch * length), transient)
 
     def make_cache(self, blocks: int) -> None:
         """Allocate the KV cache for so many usable blocks."""
@@ -156,13 +164,13 @@ class Memory:
         self._postponed.pop(shape, None)
         self._known.add(shape)
 
-    def leak(self, count: int) -> None:
-        """Lose so many bytes."""
-        self._take(LEAK, count)
+    def lose(self, count: int, holder: str) -> None:
+        """Lose so many bytes, to a ``LEAK`` or because they are ``TAKEN``."""
+        self._take(holder, count)
 
-    def give_back(self, use: str) -> None:
-        """Free all that something holds."""
-        self.held.pop(use, None)
+    def give_back(self, count: int, holder: str) -> None:
+        """Have so many of the bytes again that something holds."""
+        self._take(holder, -count)
 
     def _step(self, phase: str, bucket: Bucket, graph: int, use: str) -> int:
         """Run a step that keeps a graph, and return by how much the card got fuller."""
@@ -190,11 +198,8 @@ class Memory:
         Raises:
             DeviceFull: the card doesn't have it.
         """
-        truth = self._truth
-        fragments = int(self._kept_bytes * truth.hidden.fragments)
-        room = self.total_bytes - self.used_bytes - fragments
-        if count + transient > max(0, room):
+        if count + transient > self.room_bytes:
             wanted = max(count, transient)
-            raise DeviceFull(wanted, use or holder, truth.hidden.heavy_rank)
+            raise DeviceFull(wanted, use or holder, self._truth.hidden.heavy_rank)
         self.held[holder] = self.held.get(holder, 0) + count
         self.peak_bytes = max(self.peak_bytes, self.used_bytes + transient)

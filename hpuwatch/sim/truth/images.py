@@ -1,9 +1,9 @@
 """The multimodal warm-up: which images are tried, and what each leaves on the card.
 
-A bucket is a number of patches.  Each is tried as a square and in four other aspect ratios,
-after one large picture; ``VLLM_MULTIMODAL_RESOLUTIONS`` names pictures instead.  What an
-image needs is given back, but not at once: so free memory goes down *and up* from step to
-step, unlike that of graphs.
+A bucket is a number of patches.  The plugin tries each as a square and in four other aspect
+ratios, after one large picture, and ``VLLM_MULTIMODAL_RESOLUTIONS`` names pictures instead;
+the fork tries each bucket once, as one row of patches.  What an image needs is given back,
+but not at once: so free memory goes down *and up* from step to step, unlike that of graphs.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import math
 import re
 from collections.abc import Sequence
 
-from hpuwatch.sim.config.knobs import Knobs
+from hpuwatch.sim.models.model import Vision
 from hpuwatch.sim.truth.dice import dice
-from hpuwatch.sim.truth.model import Vision
 
 _PATCH_BUCKETS = (196, 256, 441, 480, 576, 900, 1156)
 _PATCH_PIXELS = 16
+_V0_PATCH_BUCKETS = (1600, 3136, 4096, 6400, 7744, 9216, 12544)  # as documented
+_V0_PATCH_PIXELS = 14
 _SIDE_STEP = 32
 _LARGE = (1280, 704)
 _RATIOS = ((1, 1), (4, 3), (3, 4), (16, 9), (9, 16))
@@ -39,16 +40,26 @@ class Images:
         kept_bytes: what the first image leaves for good.
     """
 
-    def __init__(self, name: str, vision: Vision | None, knobs: Knobs) -> None:
-        """Take the server's name (seed, model and card) and its settings."""
+    def __init__(
+        self,
+        name: str,
+        vision: Vision | None,
+        buckets: Sequence[int] | None,
+        resolutions: Sequence[str],
+        *,
+        is_v0: bool,
+    ) -> None:
+        """Take the server's name (seed, model and card) and what its variables name."""
         self._name = name
         self._pixel_bytes = vision.pixel_bytes if vision else 0
         self.kept_bytes = vision.kept_bytes if vision else 0
-        self.buckets = knobs.multimodal_buckets or _PATCH_BUCKETS
+        own = _V0_PATCH_BUCKETS if is_v0 else _PATCH_BUCKETS
+        self.buckets = own if buckets is None else tuple(buckets)
         self.sizes: tuple[Size, ...] = ()
         if vision:
-            named = tuple(_named(text) for text in knobs.multimodal_resolutions)
-            self.sizes = named or _of_buckets(self.buckets)
+            named = tuple(_named(text) for text in resolutions)
+            of_buckets = _rows_of_patches if is_v0 else _of_buckets
+            self.sizes = named or of_buckets(self.buckets)
 
     def left_bytes(self, index: int) -> int:
         """Return what a step has not given back yet when the next one begins."""
@@ -69,6 +80,10 @@ class Images:
 def _named(text: str) -> Size:
     width, height = re.findall(r"\d+", text)[:2]
     return int(width), int(height)
+
+
+def _rows_of_patches(buckets: Sequence[int]) -> tuple[Size, ...]:
+    return tuple((each * _V0_PATCH_PIXELS, _V0_PATCH_PIXELS) for each in buckets)
 
 
 def _of_buckets(buckets: Sequence[int]) -> tuple[Size, ...]:

@@ -72,10 +72,9 @@ class MemoryTruth:
         self._ranks = ranks
         self._knobs = knobs
         self._point = options.point
-        self._is_v1 = self._point.family == "plugin"
-        self._name = f"{options.seed}/{model.name}/{options.card.name}"
-        self.hidden = Hidden(self._name, options.misfit, ranks)
-        weights = weights_of(options, is_v1=self._is_v1)
+        name = f"{options.seed}/{model.name}/{options.card.name}"
+        self.hidden = Hidden(name, options.misfit, ranks)
+        weights = weights_of(options)
         self.weights_bytes = weights.loaded_bytes
         self.inc_bytes = weights.converted_bytes
         layout = KvLayout(
@@ -90,7 +89,13 @@ class MemoryTruth:
         compiles_only = self.is_lazy and knobs.compile_only
         self.compiled_share = _COMPILED_SHARE if compiles_only else 1.0
         self.touches_cache_late = covers(_TOUCHES_CACHE_LATE, self._point)
-        self.images = Images(self._name, model.law.vision, knobs)
+        self.images = Images(
+            name,
+            model.law.vision,
+            knobs.multimodal_buckets,
+            knobs.multimodal_resolutions,
+            is_v0=self._point.is_v0,
+        )
         self.runs_images = not compiles_only or knobs.mm_warmup_executes
 
     @property
@@ -116,9 +121,14 @@ class MemoryTruth:
     @property
     def swap_blocks(self) -> int:
         """KV blocks that V0 keeps in the host's memory."""
-        if self._is_v1:
+        if not self._point.is_v0:
             return 0
         return int(self._options.swap_space_gib * GIB) // self.block_bytes
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the model takes images."""
+        return self._model.law.vision is not None
 
     @property
     def image_sizes(self) -> tuple[Size, ...]:
@@ -128,9 +138,7 @@ class MemoryTruth:
     @property
     def profiles_images(self) -> bool:
         """Whether the plugin's profile run really runs: a model with images, since 0.15."""
-        return self._model.law.vision is not None and covers(
-            _PROFILES_IMAGES, self._point
-        )
+        return self.has_images and covers(_PROFILES_IMAGES, self._point)
 
     def profile_bytes(self, tokens: int) -> int:
         """Return what the profile run leaves on the card.
@@ -139,7 +147,7 @@ class MemoryTruth:
             tokens: of the prompt that V0 runs; the plugin runs none.
         """
         options, vision = self._options, self._model.law.vision
-        if not self._is_v1:
+        if self._point.is_v0:
             return _V0_PROFILE_BYTES + self._workspace_of(tokens)
         if vision and self.profiles_images:
             longest = min(options.max_num_batched_tokens, options.max_model_len)
@@ -156,9 +164,9 @@ class MemoryTruth:
         tokens = bucket.batch * bucket.query
         size = (
             law.fixed_bytes
-            + law.token_bytes * bend.tokens(tokens)
+            + law.token_bytes * tokens * bend.factor(tokens)
             + law.block_bytes * bucket.context * bend.slope
-        ) * self.hidden.graph_factor(phase, bucket)
+        ) * self.hidden.outlier("heavy", phase, bucket)
         if self.is_lazy and self._knobs.tensor_cache:
             size += _OUTPUT_BYTES * self._model.vocabulary * tokens / self._ranks
         return int(size) // _GRAPH_GRAIN_BYTES * _GRAPH_GRAIN_BYTES

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hpuwatch.sim.truth.model import Model
+from hpuwatch.sim.models.model import Model
 
 _PAIR_FLOPS = 4  # scores and values, a multiplication and an addition each
 _ATTENTION_SHARE = 0.5  # of the matmul rate; assumed, no published point is long enough

@@ -1,10 +1,9 @@
 """How long things take on the simulated machine: starting, compiling, steps.
 
 Each duration follows a public law (``tempo`` for steps, ``compiling`` for graphs, constants
-here for the rest), and the truth departs from it by a hidden seed, as far as ``misfit``
-says: slopes are off by up to 30 %, one kink bends each phase, some graphs and some shapes
-are slow, and there are terms that no planner knows of: compiling grows with the layers that
-attend times the logarithm of the size, and a decode with the logarithm of its batch.  With
+here for the rest), and the truth departs from it as ``truth.hidden`` says.  Besides there
+are terms that no planner knows of: compiling grows with the layers that attend times the
+logarithm of the size, and a decode with the logarithm of its batch.  With
 misfit 0 the laws are the truth.  Noise comes on top of everything, from the seed alone.
 
 The public figures that the constants are set from stand beside what comes out in
@@ -14,14 +13,13 @@ The public figures that the constants are set from stand beside what comes out i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
 from hpuwatch.sim.config.options import Options
 from hpuwatch.sim.truth.compiling import CompileLaw, During
 from hpuwatch.sim.truth.dice import dice
 from hpuwatch.sim.truth.memory import MemoryTruth
-from hpuwatch.sim.truth.tempo import PEAKS, Parts, StepLaw, work_of
+from hpuwatch.sim.truth.tempo import PEAKS, StepLaw, work_of
 from hpuwatch.units import GIB
 
 _IMPORT_SECONDS = 3.2
@@ -38,57 +36,9 @@ _FIRST_IMAGE_SECONDS = 6.0
 _REPEATED_SECONDS = 0.05
 _FIRST_USE_LAYER_SECONDS = 0.012
 
-_SPREAD = 0.3
-_SLOW_SHARE = 0.06
-_SLOW_GRAPH_FACTOR = 3.0
 _SLOW_SHAPE_FACTOR = 1.25
-_KINK_AT = {PROMPT: (512, 4096), DECODE: (16, 128)}  # tokens; sequences
 _LOG_COMPILE_SECONDS = 0.0003  # per attending layer and doubling of the size
 _LOG_BATCH = 0.02  # of a decode, per doubling of its batch
-
-
-@dataclass(frozen=True, slots=True)
-class _Hidden:
-    """How one phase departs from its laws; all factors are 1 with misfit 0."""
-
-    trace: float
-    compile: float
-    launch: float
-    arithmetic: float
-    memory: float
-    links: float
-    kink_at: int
-    beyond: float  # arithmetic past the kink
-
-    @classmethod
-    def drawn(cls, name: str, phase: str, misfit: float) -> _Hidden:
-        """Draw the departures of one phase."""
-        hidden, spread = dice(name, "time", phase), _SPREAD * misfit
-
-        def slope(above: float = spread) -> float:
-            return max(0.1, 1 + hidden.uniform(-spread, above))
-
-        return cls(
-            trace=slope(),
-            compile=slope(),
-            launch=slope(),
-            arithmetic=slope(),
-            memory=slope(),
-            links=slope(),
-            kink_at=hidden.randint(*_KINK_AT[phase]),
-            beyond=slope(2 * spread),
-        )
-
-    def seconds(self, parts: Parts, size: int) -> float:
-        """Return a step's seconds; ``size`` is tokens of a prompt, or sequences."""
-        above = max(0, size - self.kink_at) / max(1, size)
-        bend = 1 + (self.beyond - 1) * above
-        return (
-            self.launch * parts.launch
-            + self.arithmetic * bend * parts.arithmetic
-            + self.memory * parts.memory
-            + self.links * parts.links
-        )
 
 
 class TimeTruth:
@@ -114,12 +64,8 @@ class TimeTruth:
         )
         self._options = options
         self._memory = memory
-        self._name = f"{options.seed}/{model.name}/{options.card.name}"
-        self._noise = dice(self._name, "noise")
-        self._hidden = {
-            phase: _Hidden.drawn(self._name, phase, options.misfit)
-            for phase in (PROMPT, DECODE)
-        }
+        self._hidden = memory.hidden
+        self._noise = dice(self._hidden.name, "noise")
         self._steps = StepLaw(work, PEAKS[options.card.name], ranks)
         self._graphs = CompileLaw.of(
             model.layers,
@@ -157,7 +103,8 @@ class TimeTruth:
         if batch:
             run = self._steps.prompt(batch, query, 0)
             size = batch * query
-            seconds += self._cold_share(1.0) + self._hidden[PROMPT].seconds(run, size)
+            seconds += self._cold_share(1.0)
+            seconds += self._hidden.tempi[PROMPT].seconds(run, size)
         return self._noisy(seconds)
 
     def kv_cache_seconds(self) -> float:
@@ -199,12 +146,12 @@ class TimeTruth:
             during: a rehearsal compiles and doesn't capture; the first graph that traffic
                 meets pays for all that a skipped warm-up left.
         """
-        law, hidden = self._graphs, self._hidden[phase]
-        seconds = hidden.trace * law.trace_seconds(phase)
+        law, tempo = self._graphs, self._hidden.tempi[phase]
+        seconds = tempo.trace * law.trace_seconds(phase)
         if during == "rehearsal":
             seconds = 0.0
         if not cached:
-            seconds += hidden.compile * self._compiled(phase, bucket)
+            seconds += tempo.compile * self._compiled(phase, bucket)
         if first and during == "traffic":
             seconds += law.unwarmed_seconds
         elif first:
@@ -217,7 +164,7 @@ class TimeTruth:
 
     def first_use_seconds(self, phase: str, bucket: Bucket) -> float:
         """Return what the first request of each shape pays on top, once."""
-        slow = self._slowness("first use", phase, bucket, _SLOW_GRAPH_FACTOR)
+        slow = self._hidden.outlier("first use", phase, bucket)
         each = _FIRST_USE_LAYER_SECONDS * self._options.model.layers
         return self._noisy(each * slow)
 
@@ -231,19 +178,20 @@ class TimeTruth:
 
     def natural_length(self, prompt: str) -> int:
         """Return after how many tokens the model would stop by itself."""
-        return 24 + int(dice(self._name, "length", prompt).expovariate(1 / 320))
+        return 24 + int(dice(self._hidden.name, "length", prompt).expovariate(1 / 320))
 
     def _step(self, phase: str, bucket: Bucket) -> float:
-        options, hidden = self._options, self._hidden[phase]
+        options, tempo = self._options, self._hidden.tempi[phase]
         held = options.block_size * bucket.context
         if phase == PROMPT:
             parts = self._steps.prompt(bucket.batch, bucket.query, held)
-            seconds = hidden.seconds(parts, bucket.batch * bucket.query)
+            seconds = tempo.seconds(parts, bucket.batch * bucket.query)
         else:
             parts = self._steps.decode(bucket.batch, held)
             gather = 1 + _LOG_BATCH * options.misfit * math.log2(max(1, bucket.batch))
-            seconds = hidden.seconds(parts, bucket.batch) * gather
-        return seconds * self._slowness("step", phase, bucket, _SLOW_SHAPE_FACTOR)
+            seconds = tempo.seconds(parts, bucket.batch) * gather
+        slow = self._hidden.outlier("step", phase, bucket, _SLOW_SHAPE_FACTOR)
+        return seconds * slow
 
     def _compiled(self, phase: str, bucket: Bucket) -> float:
         """Return what compiling takes by law, and what no law tells."""
@@ -251,13 +199,8 @@ class TimeTruth:
         doublings = math.log2(1 + size)
         unknown = _LOG_COMPILE_SECONDS * self._options.misfit * doublings
         seconds = self._graphs.compile_seconds(phase, bucket)
-        slow = self._slowness("compile", phase, bucket, _SLOW_GRAPH_FACTOR)
+        slow = self._hidden.outlier("compile", phase, bucket)
         return seconds * slow + unknown * self._options.model.attention_layers
-
-    def _slowness(self, what: str, phase: str, bucket: Bucket, factor: float) -> float:
-        share = _SLOW_SHARE * self._options.misfit
-        is_slow = dice(self._name, what, phase, *bucket).random() < share
-        return factor if is_slow else 1.0
 
     def _cold_share(self, share: float) -> float:
         """Return that share of what the process pays for its first graph, if it is left."""

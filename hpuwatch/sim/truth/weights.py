@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpuwatch.sim.config.options import Options
-from hpuwatch.sim.truth.model import Model
+from hpuwatch.sim.models.model import Model
 from hpuwatch.units import GIB
 
 _TABLE_BYTES = 2
@@ -39,25 +39,25 @@ class Weights:
     converted_bytes: int = 0
 
 
-def weights_of(options: Options, *, is_v1: bool) -> Weights:
+def weights_of(options: Options) -> Weights:
     """Return what the weights of a server take on each card."""
-    model, ranks = options.model, options.tensor_parallel
-    loaded, tables = model.weights_on_card(ranks), _tables(model, is_v1=is_v1)
+    model, ranks, is_v0 = options.model, options.tensor_parallel, options.point.is_v0
+    loaded, tables = model.weights_on_card(ranks), _tables(model, is_v0=is_v0)
     if options.quantization != _INC:
         return Weights(loaded + tables)
     # Embedding and output matrix stay as they are.
     words = 2 * model.vocabulary * model.hidden_size * model.dtype_bytes // ranks
     saved = int(_INC_SAVES * max(0, loaded - words))
-    if is_v1:
-        return Weights(0, loaded + tables - saved)
-    return Weights(loaded + tables, -saved)
+    if is_v0:
+        return Weights(loaded + tables, -saved)
+    return Weights(0, loaded + tables - saved)
 
 
-def _tables(model: Model, *, is_v1: bool) -> int:
+def _tables(model: Model, *, is_v0: bool) -> int:
     numbers = model.max_model_len * model.head_dim
     first = numbers * _TABLE_BYTES
     if not model.scaled_positions:
         return first
-    if is_v1:
-        return first + numbers * _V1_SECOND_TABLE_BYTES + _V1_BUFFER_BYTES
-    return first + numbers * _V0_SECOND_TABLE_BYTES + _V0_BUFFER_BYTES
+    if is_v0:
+        return first + numbers * _V0_SECOND_TABLE_BYTES + _V0_BUFFER_BYTES
+    return first + numbers * _V1_SECOND_TABLE_BYTES + _V1_BUFFER_BYTES

@@ -2,7 +2,7 @@
 
 Geometry is that of the published ``config.json``.  What running takes, the *laws*, can't be
 computed: each preset's are set from public logs and figures, and a model that is given by
-its ``config.json`` takes those of the nearest preset (``truth.fromconfig``).
+its ``config.json`` takes those of the nearest preset (``models.fromconfig``).
 """
 
 from __future__ import annotations

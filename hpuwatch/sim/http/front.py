@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import cast
 
-from hpuwatch.sim.serve.wire import (
+from hpuwatch.sim.http.wire import (
     BadRequest,
     HttpRequest,
     RequestReader,
     Response,
     chunk,
     head,
-    json_response,
     whole,
 )
 
@@ -28,6 +27,7 @@ Answer = Callable[["HttpRequest", "Connection"], Awaitable[None]]
 """Answers one request by what it sends on the connection."""
 
 _BACKLOG = 4096
+_ACCEPTED_AT_ONCE = 1  # where none can be, asyncio complains of each
 _KEEP_ALIVE_SECONDS = 5.0  # real ones, after which an idle connection is ended
 
 
@@ -40,19 +40,24 @@ class Connection(asyncio.Protocol):
         status: of the latest answer.
     """
 
-    def __init__(self, answer: Answer, opened: set[Connection]) -> None:
-        """Take who answers, and where to be listed while open."""
+    def __init__(
+        self, answer: Answer, now: Callable[[], float], opened: set[Connection]
+    ) -> None:
+        """Take who answers, the clock of dates, and where to be listed while open."""
         self.gone: Callable[[], None] | None = None
         self.sent_bytes = 0
         self.status = HTTPStatus.OK
         self.peer = "-"
         self._answer = answer
+        self._now = now
         self._opened = opened
         self._reader = RequestReader()
         self._waiting: deque[HttpRequest] = deque()
         self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._keeps_open = True
+        self._has_begun = False  # to answer the request at hand
+        self._tells_body = True
         self._leaves = False
         self._end: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -91,7 +96,7 @@ class Connection(asyncio.Protocol):
                 self._waiting.append(request)
         except BadRequest as error:
             self._keeps_open = False
-            self.send(json_response({"detail": error.message}, error.status))
+            self.send(Response.of_text(error.status, error.message))
             self.close()
             return
         if self._reader.wants_body:
@@ -102,20 +107,28 @@ class Connection(asyncio.Protocol):
 
     def send(self, response: Response) -> None:
         """Send a complete answer."""
+        self._has_begun = True
         self.status, self.sent_bytes = response.status, len(response.body)
-        self._write(whole(response, keeps_open=self._keeps_open))
+        self._write(
+            whole(
+                response,
+                self._now(),
+                keeps_open=self._keeps_open,
+                tells_body=self._tells_body,
+            )
+        )
 
     def begin_stream(self) -> None:
         """Send the head of a stream of events."""
+        self._has_begun = True
         self.status, self.sent_bytes = HTTPStatus.OK, 0
         headers = {
-            "server": "uvicorn",
             "content-type": "text/event-stream; charset=utf-8",
             "transfer-encoding": "chunked",
         }
         if not self._keeps_open:
             headers["connection"] = "close"
-        self._write(head(HTTPStatus.OK, headers))
+        self._write(head(HTTPStatus.OK, self._now(), headers))
 
     def send_events(self, events: bytes) -> None:
         """Send a piece of a stream; an empty one ends it."""
@@ -149,7 +162,7 @@ class Connection(asyncio.Protocol):
             while self._waiting:
                 request = self._waiting.popleft()
                 self._keeps_open = request.keeps_open and not self._leaves
-                await self._answer(request, self)
+                await self._answer_one(request)
                 self.gone = None
                 stays = self._keeps_open and not self._leaves
                 if not stays:
@@ -163,13 +176,34 @@ class Connection(asyncio.Protocol):
             else:
                 self.close()
 
+    async def _answer_one(self, request: HttpRequest) -> None:
+        """Answer a request, with a 500 where nobody foresaw what it does."""
+        self._has_begun, self._tells_body = False, request.method != "HEAD"
+        try:
+            await self._answer(request, self)
+        except Exception as error:  # noqa: BLE001  one request is not the server's end
+            message = f"{request.method} {request.path} can't be answered"
+            told = {"message": message, "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
+            if self._has_begun:
+                self._keeps_open = False
+            else:
+                status = HTTPStatus.INTERNAL_SERVER_ERROR
+                self.send(Response.of_text(status, status.phrase))
+
 
 class FrontDoor:
     """Takes connections and has their requests answered."""
 
-    def __init__(self, answer: Answer) -> None:
-        """Prepare, and stay closed until the server is ready."""
+    def __init__(self, answer: Answer, now: Callable[[], float]) -> None:
+        """Prepare, and stay closed until the server is ready.
+
+        Args:
+            answer: answers requests.
+            now: seconds since the epoch, for the dates of answers.
+        """
         self._answer = answer
+        self._now = now
         self._opened: set[Connection] = set()
         self._server: asyncio.Server | None = None
 
@@ -181,10 +215,11 @@ class FrontDoor:
         """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Connection(self._answer, self._opened),
+            lambda: Connection(self._answer, self._now, self._opened),
             sock=listener,
-            backlog=_BACKLOG,
+            backlog=_ACCEPTED_AT_ONCE,
         )
+        listener.listen(_BACKLOG)
 
     def stop_listening(self) -> None:
         """Refuse new connections."""

@@ -40,11 +40,13 @@ def bucket_settings(options: Options, knobs: Knobs, blocks: int) -> BucketSettin
     )
 
 
-def refuse_unlistable(error: BucketError) -> None:
-    """Refuse settings of which no list comes, though no exception ends the real server.
+def death_by(error: BucketError) -> str:
+    """Return the last line of a server that can't make its lists.
 
     Raises:
-        ConfigError: it would never get through, or warm up for days, or nobody knows.
+        ConfigError: no exception ends the real one, which would never get through, or warm
+            up for days, or nobody knows.
     """
     if error.raised in {HANG, TOO_MANY, UNKNOWN}:
         raise ConfigError(f"These settings can't be simulated: {error}") from None
+    return f"{error.raised}: {error.words}"

@@ -2,11 +2,13 @@
 
 Geometry, parameters and checkpoint sizes are those of the published models; what DeepSeek-R1
 and the two newest Qwens load follows from the weights that public starts printed.  Graph
-sizes follow what is public of each: Intel's calculator counts 10 to 20 MB for a graph, all graphs
-of an 8B model came to 1.6 GiB, 399 decode graphs of DeepSeek-R1 to 4.2 GiB.  Workspaces
+sizes follow what little is public: Intel's calculator counts 10 to 20 MB for a graph, all
+graphs of an 8B model came to 1.6 GiB, and a decode graph of 512 sequences of DeepSeek-R1
+printed 8.5 MB, of which its decodes are set (compile-only mode takes 18 %).  Workspaces
 follow profile runs (Llama) and the first step of a warm-up (the vision-language model);
 those of the others are three feed-forward tensors of a token.  Where nothing public is
-known of a model, its laws lie between those of its neighbours.
+known of a model, its laws lie between those of its neighbours.  How far all that comes out
+stands in ``docs/explanation/simulator.md``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from hpuwatch.gaudi.modellayers import GDN, Latent, Recurrent
 from hpuwatch.gaudi.modelshape import ModelShape
-from hpuwatch.sim.truth.model import GraphLaw, MemoryLaw, Model, Vision
+from hpuwatch.sim.models.model import GraphLaw, MemoryLaw, Model, Vision
 from hpuwatch.units import GIB, KIB, MIB
 
 
@@ -210,7 +212,7 @@ MODELS = {
         law=MemoryLaw(
             graphs={
                 _PROMPT: GraphLaw(8 * MIB, 14 * KIB, 4 * KIB),
-                _DECODE: GraphLaw(12 * MIB, 40 * KIB, 256),
+                _DECODE: GraphLaw(12 * MIB, 70 * KIB, 256),
             },
             workspace_bytes=3 * 9 * 2048 * 2,
             activation_bytes=224 * KIB,

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 if TYPE_CHECKING:
-    from hpuwatch.sim.world import EngineFailed, World
+    from hpuwatch.sim.world import World
 
-PHASES = (
+Phase = Literal[
     "import",
     "engine",
     "load",
@@ -27,7 +27,7 @@ PHASES = (
     "decode",
     "ready",
     "serve",
-)
+]
 """The phases of a server's life in their order; prompt and decode are those of warm-up."""
 
 
@@ -36,7 +36,7 @@ class Moment:
     """A moment of a server's life.
 
     Attributes:
-        phase: one of ``PHASES``.
+        phase: a ``Phase``.
         index: which bucket or step of the phase comes next, from 1; 0 before the first.
     """
 
@@ -66,14 +66,14 @@ class Faults:
     Attributes:
         now: the moment that came last.
         died: set when the engine died of something outside of its own work.
-        failure: what it died of then.
+        failure: what it died of then; what is no ``EngineFailed`` ends the whole server.
     """
 
     def __init__(self) -> None:
         """Begin before the first line."""
         self.now = Moment("import")
         self.died = asyncio.Event()
-        self.failure: EngineFailed | None = None
+        self.failure: Exception | None = None
 
     @property
     def stop(self) -> StopFaults:

@@ -7,13 +7,25 @@ chunks.  Nothing here waits: :class:`RequestReader` is fed what came.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from email.utils import formatdate
 from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote
 
+_LAST_DATE_SECONDS = 253_402_300_799.0  # of the year 9999
 _MOST_BODY = 64 * 1024 * 1024
 _MOST_HEAD = 64 * 1024
 _HEAD_END = b"\r\n\r\n"
+_FIRST_ROW = re.compile(
+    r"(GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT) ([!-~]+) (HTTP/1\.[01])"
+)
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
+_HOST = re.compile(r"^https?://[^/]*")
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 
 class BadRequest(Exception):  # noqa: N818  named after its status
@@ -28,27 +40,35 @@ class BadRequest(Exception):  # noqa: N818  named after its status
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request; header names are in lower case, the path has no query."""
+    """One request.
+
+    Attributes:
+        target: the path with its query, as they were sent.
+        headers: their names are in lower case.
+        version: such as ``HTTP/1.1``.
+    """
 
     method: str
-    path: str
+    target: str
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes = b""
+    version: str = "HTTP/1.1"
+
+    @property
+    def path(self) -> str:
+        """The path, decoded; neither the query nor, for a proxy, the host."""
+        place = self.target.partition("?")[0]
+        return unquote(_HOST.sub("", place) or "/")
 
     @property
     def keeps_open(self) -> bool:
-        """Tell whether the client wants to use the connection again."""
-        return self.headers.get("connection", "").lower() != "close"
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    method: str
-    path: str
-    headers: Mapping[str, str]
+        """Tell whether the client may use the connection again."""
+        wish = self.headers.get("connection", "").lower()
+        return self.version != "HTTP/1.0" and wish != "close"
 
     @property
     def is_chunked(self) -> bool:
+        """Tell whether the body comes in chunks."""
         return self.headers.get("transfer-encoding", "").lower() == "chunked"
 
     @property
@@ -59,8 +79,8 @@ class _Head:
             BadRequest: it is no number, or too many.
         """
         text = self.headers.get("content-length", "0")
-        if not text.isdecimal():
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.")
+        if not _LENGTH.fullmatch(text):
+            raise _invalid()
         return _checked_length(int(text))
 
 
@@ -70,7 +90,7 @@ class RequestReader:
     def __init__(self) -> None:
         """Start with nothing."""
         self._buffer = bytearray()
-        self._head: _Head | None = None
+        self._head: HttpRequest | None = None
         self._body = bytearray()  # of a request that comes in chunks
         self.wants_body = False
 
@@ -95,9 +115,9 @@ class RequestReader:
         if body is None:
             return None
         self._head, self.wants_body = None, False
-        return HttpRequest(head.method, head.path, head.headers, body)
+        return replace(head, body=body)
 
-    def _read_head(self) -> _Head | None:
+    def _read_head(self) -> HttpRequest | None:
         buffer = self._buffer
         while buffer.startswith(b"\r\n"):
             del buffer[:2]
@@ -108,14 +128,12 @@ class RequestReader:
             return None
         first, *rows = buffer[:end].decode("latin-1").split("\r\n")
         del buffer[: end + len(_HEAD_END)]
-        words = first.split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.")
-        headers = {}
-        for row in rows:
-            name, _, value = row.partition(":")
-            headers[name.strip().lower()] = value.strip()
-        return _Head(words[0], words[1].partition("?")[0], headers)
+        asked = _FIRST_ROW.fullmatch(first)
+        found = [_HEADER.fullmatch(row) for row in rows]
+        if asked is None or None in found:
+            raise _invalid()
+        headers = {row[1].lower(): row[2].strip() for row in found if row}
+        return HttpRequest(asked[1], asked[2], headers, version=asked[3])
 
     def _read_whole(self, length: int) -> bytes | None:
         if len(self._buffer) < length:
@@ -127,25 +145,40 @@ class RequestReader:
     def _read_chunks(self) -> bytes | None:
         buffer = self._buffer
         while (end := buffer.find(b"\r\n")) >= 0:
-            try:
-                size = int(buffer[:end].partition(b";")[0], 16)
-            except ValueError:
-                size = -1
-            if size < 0:
-                raise BadRequest(
-                    HTTPStatus.BAD_REQUEST, "Invalid HTTP request received."
-                )
+            found = _CHUNK.match(buffer)
+            if found is None:
+                raise _invalid()
+            size = int(found[1], 16)
             _checked_length(len(self._body) + size)
             begin = end + 2
-            if len(buffer) < begin + size + 2:
-                return None
-            self._body += buffer[begin : begin + size]
-            del buffer[: begin + size + 2]
             if not size:
-                body = bytes(self._body)
-                self._body.clear()
-                return body
+                return self._end_chunks(end)
+            last = begin + size
+            if len(buffer) < last + 2:
+                return None
+            if buffer[last : last + 2] != b"\r\n":
+                raise _invalid()
+            self._body += buffer[begin:last]
+            del buffer[: last + 2]
+        if len(buffer) > _MOST_HEAD:
+            raise _invalid()
         return None
+
+    def _end_chunks(self, begin: int) -> bytes | None:
+        """Return the body once all that may follow its last chunk is there, too."""
+        end = self._buffer.find(_HEAD_END, begin)
+        if end < 0:
+            if len(self._buffer) > _MOST_HEAD:
+                raise _invalid()
+            return None
+        del self._buffer[: end + len(_HEAD_END)]
+        body = bytes(self._body)
+        self._body.clear()
+        return body
+
+
+def _invalid() -> BadRequest:
+    return BadRequest(HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.")
 
 
 def _checked_length(length: int) -> int:
@@ -162,6 +195,11 @@ class Response:
     body: bytes = b""
     content_type: str = "application/json"
 
+    @classmethod
+    def of_text(cls, status: HTTPStatus, text: str) -> Response:
+        """Answer with a plain text, as the web server itself does."""
+        return cls(status, text.encode(), "text/plain; charset=utf-8")
+
 
 def packed(content: object) -> bytes:
     """Return JSON as vLLM writes it: without blanks, text as it is."""
@@ -170,26 +208,47 @@ def packed(content: object) -> bytes:
     )
 
 
+def unpacked(body: bytes) -> Any:
+    """Return what stands in JSON.
+
+    Raises:
+        ValueError: it is none, is nested too deep, or holds half of a surrogate pair, which
+            is no text.
+    """
+    try:
+        content = json.loads(body)
+        json.dumps(content, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return content
+
+
 def json_response(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """Return an answer with a JSON body."""
     return Response(status, packed(content))
 
 
-def head(status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
-    """Return the bytes before a body."""
+def head(status: HTTPStatus, seconds: float, headers: Mapping[str, str]) -> bytes:
+    """Return the bytes before a body, sent so many seconds after the epoch."""
+    date = formatdate(min(seconds, _LAST_DATE_SECONDS), usegmt=True)
     rows = [f"HTTP/1.1 {status.value} {status.phrase}"]
+    rows += [f"date: {date}", "server: uvicorn"]
     rows += [f"{name}: {value}" for name, value in headers.items()]
     return ("\r\n".join(rows) + "\r\n\r\n").encode("latin-1")
 
 
-def whole(response: Response, *, keeps_open: bool) -> bytes:
-    """Return a complete answer as bytes."""
-    headers = {"server": "uvicorn", "content-length": str(len(response.body))}
+def whole(
+    response: Response, seconds: float, *, keeps_open: bool, tells_body: bool = True
+) -> bytes:
+    """Return a complete answer as bytes; without its body it is one to ``HEAD``."""
+    headers = {"content-length": str(len(response.body))}
     if response.body:
         headers["content-type"] = response.content_type
     if not keeps_open:
         headers["connection"] = "close"
-    return head(response.status, headers) + response.body
+    return head(response.status, seconds, headers) + (
+        response.body if tells_body else b""
+    )
 
 
 def chunk(data: bytes) -> bytes:

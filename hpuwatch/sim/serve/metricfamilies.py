@@ -16,7 +16,7 @@ Rows = tuple[tuple[Labels, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One metric family of vLLM's own.
 
     Attributes:
@@ -24,14 +24,12 @@ class Family:
         help: in our words.
         spans: the releases that have it.
         rows: its values by the labels that come on top of model and engine.
-        has_engine: whether it carries the engine's label where the release has one.
     """
 
     name: str
     help: str
     spans: str
     rows: Callable[[Tally], Rows]
-    has_engine: bool = True
 
 
 def _gauge(name: str) -> Callable[[Tally], Rows]:
@@ -74,51 +72,55 @@ def _by_source(tally: Tally) -> Rows:
 
 
 GAUGES = (
-    Family("num_requests_running", "Requests in the batch.", "all", _gauge("running")),
-    Family("num_requests_waiting", "Requests in the queue.", "all", _gauge("waiting")),
-    Family(
+    MetricFamily(
+        "num_requests_running", "Requests in the batch.", "all", _gauge("running")
+    ),
+    MetricFamily(
+        "num_requests_waiting", "Requests in the queue.", "all", _gauge("waiting")
+    ),
+    MetricFamily(
         "num_requests_waiting_by_reason",
         "Requests in the queue, by what they wait for.",
         "plugin-0.21..",
         _waiting_by_reason,
     ),
-    Family(
+    MetricFamily(
         "num_requests_swapped",
         "Requests whose KV blocks lie on the host.",
         "fork-..1.21",
         _gauge("swapped"),
     ),
-    Family(
+    MetricFamily(
         "engine_sleep_state",
         "1 for the state that the engine is in.",
         "plugin-0.11..",
         _awake,
     ),
-    Family(
+    MetricFamily(
         "gpu_cache_usage_perc",
         "Share of the device's KV blocks in use, 0 to 1.",
         "fork plugin-0.10",
         _gauge("kv_use"),
     ),
-    Family(
+    MetricFamily(
         "cpu_cache_usage_perc",
         "Share of the host's KV blocks in use, 0 to 1.",
         "fork-..1.21",
         _gauge("host_use"),
     ),
-    Family(
+    MetricFamily(
         "kv_cache_usage_perc",
         "Share of the KV blocks in use, 0 to 1.",
         "plugin",
         _gauge("kv_use"),
     ),
-    Family(
+    MetricFamily(
         "gpu_prefix_cache_hit_rate",
         "Share of recent prompt tokens that the prefix cache had, 0 to 1.",
         "fork-1.19..1.21",
         _gauge("prefix_rate"),
     ),
-    Family(
+    MetricFamily(
         "cpu_prefix_cache_hit_rate",
         "The same of the host's prefix cache; -1 without one.",
         "fork-1.19..1.21",
@@ -128,92 +130,92 @@ GAUGES = (
 
 COUNTERS = (
     *(
-        Family(f"estimated_{what}_per_gpu", text, "plugin-0.15..", _zero)
+        MetricFamily(f"estimated_{what}_per_gpu", text, "plugin-0.15..", _zero)
         for what, text in (
             ("flops", "Floating-point operations of a card, where that is estimated."),
             ("read_bytes", "Bytes that a card read, where that is estimated."),
             ("write_bytes", "Bytes that a card wrote, where that is estimated."),
         )
     ),
-    Family(
+    MetricFamily(
         "gpu_prefix_cache_queries",
         "Prompt tokens looked up in the prefix cache.",
         "plugin-0.10",
         lambda tally: (((), float(tally.prefix_queries)),),
     ),
-    Family(
+    MetricFamily(
         "gpu_prefix_cache_hits",
         "Prompt tokens found in the prefix cache.",
         "plugin-0.10",
         lambda tally: (((), float(tally.prefix_hits)),),
     ),
-    Family(
+    MetricFamily(
         "prefix_cache_queries",
         "Prompt tokens looked up in the prefix cache.",
         "plugin",
         lambda tally: (((), float(tally.prefix_queries)),),
     ),
-    Family(
+    MetricFamily(
         "prefix_cache_hits",
         "Prompt tokens found in the prefix cache.",
         "plugin",
         lambda tally: (((), float(tally.prefix_hits)),),
     ),
-    Family(
+    MetricFamily(
         "external_prefix_cache_queries",
         "Prompt tokens looked up in other servers' caches.",
         "plugin-0.11..",
         _zero,
     ),
-    Family(
+    MetricFamily(
         "external_prefix_cache_hits",
         "Prompt tokens found in other servers' caches.",
         "plugin-0.11..",
         _zero,
     ),
-    Family(
+    MetricFamily(
         "mm_cache_queries",
         "Images and the like looked up in their cache.",
         "plugin-0.11..",
         lambda tally: (((), float(tally.images)),),
     ),
-    Family(
+    MetricFamily(
         "mm_cache_hits",
         "Images and the like found in their cache.",
         "plugin-0.11..",
-        lambda tally: (((), float(tally.image_hits)),),
+        _zero,
     ),
-    Family(
+    MetricFamily(
         "num_preemptions",
         "Requests that lost their KV blocks and started over.",
         "all",
         lambda tally: (((), float(tally.preemptions)),),
     ),
-    Family(
+    MetricFamily(
         "prompt_tokens",
         "Prompt tokens processed.",
         "all",
         lambda tally: (((), float(tally.prompt_tokens)),),
     ),
-    Family(
+    MetricFamily(
         "prompt_tokens_by_source",
         "Prompt tokens by where their keys and values came from.",
         "plugin-0.16..",
         _by_source,
     ),
-    Family(
+    MetricFamily(
         "prompt_tokens_cached",
         "Prompt tokens that a cache had.",
         "plugin-0.16..",
         lambda tally: (((), float(tally.cached_tokens)),),
     ),
-    Family(
+    MetricFamily(
         "generation_tokens",
         "Tokens generated.",
         "all",
         lambda tally: (((), float(tally.generation_tokens)),),
     ),
-    Family("request_success", "Requests that ended, by why.", "all", _finished),
+    MetricFamily("request_success", "Requests that ended, by why.", "all", _finished),
 )
 
 

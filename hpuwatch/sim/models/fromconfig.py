@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from hpuwatch.gaudi.modelfields import Fields
 from hpuwatch.gaudi.modelshape import ModelShape, read_model
-from hpuwatch.sim.truth.model import GraphLaw, MemoryLaw, Model
-from hpuwatch.sim.truth.presets import MODELS
+from hpuwatch.sim.models.model import GraphLaw, MemoryLaw, Model
+from hpuwatch.sim.models.presets import MODELS
 
 _SHARD_BYTES = 5_000_000_000
 _SCALED_POSITIONS = "llama3"
