@@ -117,11 +117,9 @@ def _is_as_printed(row: Row) -> bool:
     """Tell whether two printed figures may be of one value."""
     if row.simulated is None:
         return False
-    if row.figure in _COUNTS:
+    if row.figure in _COUNTS | _BLOCKS:
         return row.simulated == row.published
-    if row.figure in _BLOCKS:
-        return abs(row.simulated - row.published) <= 1
-    return abs(row.simulated - row.published) < 1.01 * _last_digit(row.published)
+    return abs(row.simulated - row.published) < 0.51 * _last_digit(row.published)
 
 
 def _last_digit(value: float) -> float:

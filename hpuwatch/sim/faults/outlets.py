@@ -44,8 +44,9 @@ class Outlet(io.TextIOBase):
             os.close(nowhere)
 
     def flush(self) -> None:
-        """Pass everything on."""
-        self._target.flush()
+        """Pass everything on; at the end the stream below may be closed before this one."""
+        if not self._target.closed:
+            self._target.flush()
 
     def isatty(self) -> bool:
         """Tell whether a terminal lies below."""

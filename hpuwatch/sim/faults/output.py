@@ -87,8 +87,9 @@ class ClockJump(Fault):
     """Time stamps leap, forward or back.
 
     Attributes:
-        seconds: by how much; negative is back.
+        seconds: by how much; negative is back.  Some centuries at most, beyond which a
+            number of seconds has no single ones any more.
     """
 
     fault: Literal["clock-jump"]
-    seconds: float
+    seconds: float = Field(ge=-1e10, le=1e10)
