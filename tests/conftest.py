@@ -19,6 +19,28 @@ _CHECKOUT = Path(__file__).resolve().parent.parent
 _skipped: list[str] = []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--few-cases",
+        action="store_true",
+        help="run only the first and the last case of each test",
+    )
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Another Python breaks a test by its code, hardly by one of its many cases."""
+    if not config.getoption("--few-cases"):
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    items[:] = [
+        each for row in cases.values() for each in dict.fromkeys((row[0], row[-1]))
+    ]
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real logs and oracle data that lies beside some checkouts."""

@@ -19,10 +19,12 @@ from hpuwatch.cli.main import build
 from hpuwatch.gaudi.knobpage import knob_pages
 from hpuwatch.life.diagram import mermaid
 from hpuwatch.metrics.document import markdown
+from tests import fidelity
 
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
 _TABLE = r"(\| code \|.*?\|\n)(?!\|)"
 _FAMILIES = r"<!-- families -->\n(.*?)\n<!-- end of families -->"
+_FIDELITY = r"<!-- begin: measured -->\n\n(.*?)\n<!-- end: measured -->"
 _WIDTH = 78  # what a terminal of 80 columns shows
 
 
@@ -58,6 +60,7 @@ def _with(page: str, pattern: str, part: str) -> str:
 
 
 _PAGES: dict[str, Callable[[str], str]] = {
+    "explanation/simulator.md": lambda page: _with(page, _FIDELITY, fidelity.tables()),
     "cli.md": lambda _: _command_line(),
     "findings.md": lambda page: _with(
         page, _FAMILIES, shipped_findings().documentation()

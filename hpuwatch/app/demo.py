@@ -28,14 +28,21 @@ Say = Callable[[str], None]
 
 WASTEFUL = {"VLLM_GRAPH_RESERVED_MEM": "0.4"}
 _NAME = "demo"
-# Half of the card is left to others, so that a small load fills the KV cache, and simulated
+# Most of the card is left to others, so that a small load fills the KV cache, and simulated
 # time runs so fast that nine starts fit into a minute.
 _SERVER = (
-    *("--model", "llama-3.1-8b", "--card", "gaudi2", "--gpu-memory-utilization", "0.5"),
+    *(
+        "--model",
+        "llama-3.1-8b",
+        "--card",
+        "gaudi2",
+        "--gpu-memory-utilization",
+        "0.15",
+    ),
     *("--max-model-len", "8192", "--disable-uvicorn-access-log"),
     *("--speed", "60", "--serving-speed", "60"),
 )
-_LOAD = "concurrency=36,requests=36,prompt=7680,output=256"
+_LOAD = "concurrency=36,requests=36,prompt=1536,output=512"
 _READY_SECONDS = 90.0
 METRICS = (
     "hpuwatch_runtime_state",

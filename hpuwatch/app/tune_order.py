@@ -15,9 +15,9 @@ from hpuwatch.load.endpoint import (
     Endpoint,
     endpoint_of,
     endpoint_of_command,
-    headers_of,
+    key_of,
 )
-from hpuwatch.load.run import check_plan
+from hpuwatch.load.window import check_plan
 from hpuwatch.loop.trials import Limits
 from hpuwatch.parse.mask import mask
 from hpuwatch.runtime.instance import Instance
@@ -132,7 +132,7 @@ def _check_free(command: Sequence[str], variables: Sequence[str]) -> None:
 
 def _endpoint(order: Order, environment: Mapping[str, str]) -> Endpoint:
     if order.url is not None:
-        return endpoint_of(order.url, headers_of(order.command, environment))
+        return endpoint_of(order.url, key_of(order.command, environment))
     return endpoint_of_command(order.command, environment)
 
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 
-from hpuwatch.cli.main import build
-from hpuwatch.errors import HpuwatchError
+try:
+    from hpuwatch.cli.main import build
+    from hpuwatch.errors import HpuwatchError
+except KeyboardInterrupt:  # a traceback would look like a fault of ours
+    sys.exit(128 + signal.SIGINT)
 
 _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
@@ -28,6 +32,8 @@ def main() -> None:
         if not _reader_left(end.__context__):
             raise
         _end_quietly()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     except HpuwatchError as error:
         print(f"hpuwatch: error: {_printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -19,6 +19,7 @@ from hpuwatch.cli import (
     history,
     last_exit,
     lint,
+    load,
     parse,
     predict,
     replay,
@@ -91,6 +92,7 @@ def build() -> typer.Typer:
         "Say why the last server ended, and what to do.",
     )
     add("lint", lint.lint, "Say what is wrong with a configuration, before a start.")
+    add("load", load.load, "Give a server a known load, and measure it.")
     add("parse", parse.parse, "Print what a log says, event by event.")
     add(
         "predict",

@@ -26,6 +26,7 @@ from hpuwatch.gaudi.ranges import MOST, check_size
 Fate = Literal["read", "skipped", "stops", "unknown"]
 
 _LONGEST_RANGE = 10_000
+_NO_LOGGER = "'functools._lru_cache_wrapper' object has no attribute 'warning'"
 _MOST_BITS = 64  # of an exponent; whatever is larger makes no bucket
 _MOST_COMPUTED_BITS = 4096  # a number may be on its way to a smaller one
 _NUMBER = r"\s*(-?\d+)\s*"
@@ -65,7 +66,8 @@ class FileLine:
         fate: it is read; or skipped with a word in the log; or stops the server; or
             hpuwatch can't tell what the runtime makes of it.
         why: what is wrong with it, to be read after "the line"; empty where it is read.
-        raised: as of :class:`BucketError`; empty where the server survives the line.
+        raised: as of :class:`BucketError`, and so are ``words``; empty where the server
+            survives the line.
     """
 
     number: int
@@ -74,6 +76,7 @@ class FileLine:
     fate: Fate = "read"
     why: str = ""
     raised: str = ""
+    words: str = ""
 
 
 class _Bad(Exception):  # noqa: N818  a line that the runtime doesn't understand
@@ -81,9 +84,9 @@ class _Bad(Exception):  # noqa: N818  a line that the runtime doesn't understand
 
 
 class _Stops(Exception):  # noqa: N818  a line that no release survives
-    def __init__(self, why: str, raised: str) -> None:
+    def __init__(self, why: str, error: Exception) -> None:
         super().__init__(why)
-        self.raised = raised
+        self.raised, self.words = type(error).__name__, str(error)
 
 
 class _Unknown(Exception):  # noqa: N818  a line that hpuwatch can't tell the fate of
@@ -111,9 +114,10 @@ def _line(number: int, text: str, *, evaluates: bool) -> FileLine:
         if evaluates:
             return FileLine(number, text, fate="skipped", why=str(bad))
         why = f"{bad}; this release does not skip such a line but stops with an error"
-        return FileLine(number, text, fate="stops", why=why, raised="AttributeError")
+        return FileLine(number, text, (), "stops", why, "AttributeError", _NO_LOGGER)
     except _Stops as stop:
-        return FileLine(number, text, fate="stops", why=str(stop), raised=stop.raised)
+        why = str(stop)
+        return FileLine(number, text, (), "stops", why, stop.raised, stop.words)
     except (_Unknown, RecursionError) as unknown:
         deep = isinstance(unknown, RecursionError)
         why = "is nested more deeply than hpuwatch reads" if deep else str(unknown)
@@ -146,7 +150,7 @@ def _bucket(values: tuple[object, ...]) -> Bucket:
             "holds a value that is no number; use whole numbers, lists of them, or "
             "range(…)"
         )
-        raise _Stops(why, type(error).__name__) from None
+        raise _Stops(why, error) from None
     return Bucket(batch, query, context)
 
 

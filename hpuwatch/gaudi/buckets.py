@@ -54,7 +54,7 @@ def seeds(settings: BucketSettings, phase: str) -> tuple[Bucket, ...]:
         settings = replace(settings, num_blocks=1)  # decides decodes only
     made = _made(settings, phase)
     if isinstance(made, BucketError):
-        raise BucketError(str(made), made.raised)
+        raise BucketError(str(made), made.raised, made.words)
     return made
 
 
@@ -74,6 +74,13 @@ def _made(settings: BucketSettings, phase: str) -> tuple[Bucket, ...] | BucketEr
         return tuple(_MAKERS[type(dialect), phase](settings, dialect))
     except BucketError as error:
         return error.with_traceback(None)
+    except OverflowError as error:
+        return BucketError(
+            "A number of these settings is too large to reckon with; lower the MAX "
+            "variables.",
+            "OverflowError",
+            str(error),
+        )
 
 
 _MAKERS: dict[

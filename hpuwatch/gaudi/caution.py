@@ -11,19 +11,15 @@ from dataclasses import replace
 
 from hpuwatch.gaudi.basis import Basis
 from hpuwatch.gaudi.coverage import holes
+from hpuwatch.gaudi.estimate import Estimate
 from hpuwatch.gaudi.heeded import unheeded
 from hpuwatch.gaudi.memory import concurrency
 from hpuwatch.gaudi.model import DECODE, PROMPT, BucketSettings
-from hpuwatch.gaudi.planning import READY_TIMEOUT, RESERVE
+from hpuwatch.gaudi.planning import READY_LIMIT, READY_TIMEOUT, RESERVE
 from hpuwatch.gaudi.predict import Forecast, made_like, rules_make, same
-from hpuwatch.gaudi.refusal import (
-    Remark,
-    deepest_allowed,
-    has_budget,
-    ready_after,
-    too_late,
-)
+from hpuwatch.gaudi.refusal import Remark, deepest_allowed, has_budget
 from hpuwatch.gaudi.severity import Severity
+from hpuwatch.gaudi.warmuptime import total
 from hpuwatch.units import counted, format_bytes
 
 
@@ -191,14 +187,20 @@ def _tight(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
     )
 
 
-def _perhaps_late(forecast: Forecast, basis: Basis) -> Iterator[Remark]:
+def ready_after(forecast: Forecast) -> Estimate:
+    """Return the seconds from the start of the engine until it answers."""
+    return total(part for part in forecast.away if part.name in {"load", "warm-up"})
+
+
+def _perhaps_late(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
+    """See a start that a front end may give up, which a single API server doesn't."""
     waits, ready = forecast.plan.ready_seconds, ready_after(forecast)
-    if waits is None or ready.high <= waits or any(too_late(forecast, basis)):
+    if waits is None or ready.high <= waits:
         return
     yield Remark(
         "timeout-uncertain",
         f"Loading and warm-up may take up to {ready.high:,.0f} s ({ready.origin}), and the "
-        f"front end waits {waits:,} s ({READY_TIMEOUT}).",
+        f"front end's limit is {waits:,} s ({READY_TIMEOUT}). {READY_LIMIT}",
         {"ready_high_seconds": ready.high, "timeout_seconds": waits},
     )
 

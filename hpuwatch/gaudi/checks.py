@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from hpuwatch.gaudi.spans import Point, covers
 from hpuwatch.gaudi.variables import flag_number, is_true
@@ -28,16 +28,27 @@ class Outcome(Enum):
 
 
 class Judgement(NamedTuple):
-    """What is wrong with a value, in a sentence without its end, and what becomes of it."""
+    """What is wrong with a value, in a sentence without its end, and what becomes of it.
+
+    Attributes:
+        outcome: what becomes of the value.
+        text: the sentence.
+        where: what the value has to be asked for by, or nothing comes of it: ``pad``, the
+            strategy, or ``slices`` of fused attention; empty where it is always looked at.
+    """
 
     outcome: Outcome
     text: str
+    where: Literal["", "pad", "slices"] = ""
 
 
 Check = Callable[[str, Point], "Judgement | None"]
 
 LITERAL = "fork-..1.21 vllm"
 """Releases that know one spelling of yes, and read numbers with ``int`` alone."""
+
+SLICE_UNIT = 1024
+"""Slices of fused attention are multiples of so many tokens."""
 
 _FALSE = frozenset({"false", "f", "0", "no", "n", "off", ""})
 _STOPS = "the server does not start"
@@ -95,13 +106,40 @@ def share(text: str, _at: Point) -> Judgement | None:
     return None
 
 
-def percentage(text: str, _at: Point) -> Judgement | None:
-    """Want a whole percentage of 0 to 50."""
+def percentage(text: str, at: Point) -> Judgement | None:
+    """Want a whole percentage of 0 to 50; only pad minds which."""
     value = _whole(text)
-    if value is None or not 0 <= value <= 50:
-        return Judgement(
-            Outcome.DIES, f"{text!r} is no whole number from 0 to 50; {_STOPS}"
-        )
+    if value is None:
+        return whole(0)(text, at)
+    if not 0 <= value <= 50:
+        why = f"{text} is no percentage from 0 to 50; under pad {_STOPS}"
+        return Judgement(Outcome.DIES, f"{why} (AssertionError)", "pad")
+    return None
+
+
+def sliced_from(text: str, at: Point) -> Judgement | None:
+    """Want a length of 1024 or more; only slices of fused attention mind which."""
+    value = _whole(text)
+    if value is None:
+        return whole(0)(text, at)
+    if value < SLICE_UNIT:
+        why = f"{text} is below {SLICE_UNIT}; where attention is sliced {_STOPS}"
+        return Judgement(Outcome.DIES, f"{why} (AssertionError)", "slices")
+    return None
+
+
+def slice_size(text: str, at: Point) -> Judgement | None:
+    """Want a positive multiple of 1024; only slices of fused attention mind which."""
+    value = _whole(text)
+    if value is None:
+        return whole(0)(text, at)
+    if value < 1:
+        why = f"{text} is no size of a slice; where attention is sliced {_STOPS}"
+        return Judgement(Outcome.DIES, f"{why} (AssertionError)", "slices")
+    if value % SLICE_UNIT:
+        up = -(-value // SLICE_UNIT) * SLICE_UNIT
+        why = f"{text} is rounded up to {up}, the next multiple of {SLICE_UNIT}"
+        return Judgement(Outcome.WORKS, why, "slices")
     return None
 
 
@@ -136,6 +174,18 @@ def not_zero(text: str, _at: Point) -> Judgement | None:
     """Want 0 for no; whatever else is set means yes, ``false`` included."""
     if text != "0" and text.lower() in _FALSE:
         return Judgement(Outcome.TRUE, f"{text!r} counts as true: only 0 means no")
+    return None
+
+
+def switch(text: str, _at: Point) -> Judgement | None:
+    """Want 0 for no or 1 for yes; any other number means yes too."""
+    value = _whole(text)
+    if value is None:
+        return Judgement(
+            Outcome.DIES, f"{text!r} is no whole number; {_STOPS} (ValueError)"
+        )
+    if value not in {0, 1}:
+        return Judgement(Outcome.TRUE, f"{text} counts as 1: only 0 means no")
     return None
 
 
@@ -249,8 +299,8 @@ def start_method(text: str, _at: Point) -> Judgement | None:
 def areas(text: str, _at: Point) -> Judgement | None:
     """Want a list of areas to debug."""
     known = ("steps", "defrag", "fwd")
-    strange = [word for word in text.split(",") if word.strip() not in known]
-    if text and strange:
+    strange = [word for word in text.split(",") if word not in known]
+    if strange:
         return Judgement(
             Outcome.DIES,
             f"{strange[0]!r} is none of {', '.join(known)}; {_STOPS} (RuntimeError)",

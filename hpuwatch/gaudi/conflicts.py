@@ -10,6 +10,7 @@ def _if(knob: str, test: Test, *values: str) -> If:
     return If((knob,), test, values)
 
 
+_V0 = _if("VLLM_USE_V1", "off")
 _DRAFTS = If(("--speculative-config", "--speculative-model"), "set")
 _PAGED, _CACHING = "VLLM_CONTIGUOUS_PA", "--enable-prefix-caching"
 _COMPILED = (
@@ -23,10 +24,7 @@ _CARDS, _LAZY = "--tensor-parallel-size", "PT_HPU_LAZY_MODE"
 _COLLECTIVES = "PT_HPU_ENABLE_LAZY_COLLECTIVES"
 _PROFILES = (
     "VLLM_PT_PROFILE",
-    "VLLM_PROFILE_PROMPT",
-    "VLLM_PROFILE_DECODE",
-    "VLLM_PROFILE_STEPS",
-    "VLLM_PROFILE_UNIFIED",
+    *(f"VLLM_PROFILE_{part}" for part in ("PROMPT", "DECODE", "STEPS", "UNIFIED")),
 )
 
 CONFLICTS: tuple[Conflict, ...] = (
@@ -54,19 +52,22 @@ CONFLICTS: tuple[Conflict, ...] = (
         "prefix-caching-lost",
         "warning",
         "fork-1.21",
-        (_if(_PAGED, "given"), _if(_CACHING, "on")),
-        "Contiguous attention and prefix caching exclude each other: contiguous attention "
-        "is turned off, with no more than a warning.",
+        (_if(_PAGED, "given"), _if(_CACHING, "on"), _if("VLLM_USE_V1", "given")),
+        "Contiguous attention and prefix caching exclude each other: the V1 engine turns "
+        "contiguous attention off, with no more than a warning.",
         _DECIDE,
     ),
-    Conflict(
-        "prefix-caching-refused",
-        "error",
-        "fork-1.22..1.23",
-        (_if(_PAGED, "given"), _if(_CACHING, "given")),
-        "The server stops with an AssertionError: contiguous attention doesn't go with "
-        "prefix caching.",
-        "Leave one of the two out.",
+    *(
+        Conflict(
+            "prefix-caching-refused",
+            "error",
+            releases,
+            (_if(_PAGED, "given"), _if(_CACHING, "given"), *engine),
+            "The server stops with an AssertionError: contiguous attention doesn't go with "
+            "prefix caching.",
+            "Leave one of the two out.",
+        )
+        for releases, engine in (("fork-1.21", (_V0,)), ("fork-1.22..1.23", ()))
     ),
     Conflict(
         "prefix-caching-unheeded",

@@ -25,6 +25,7 @@ def file_buckets(s: BucketSettings, d: PluginDialect, phase: str) -> list[Bucket
         raise BucketError(
             f"The bucket file has no line for {phase}; add one, such as "
             f"{'(1, 128, 0)' if phase == PROMPT else '(1, 1, 128)'}.",
+            words="max() arg is an empty sequence",
         )
     if phase == PROMPT:
         return plugin.finished_prompts(s, d, wanted)
@@ -48,7 +49,7 @@ def read_file(text: str, d: PluginDialect) -> list[Bucket]:
     for line in file_lines(text, d):
         told = f"Line {line.number} of the bucket file ({line.text}) {line.why}."
         if line.fate == "stops":
-            raise BucketError(told, line.raised)
+            raise BucketError(told, line.raised, line.words)
         if line.fate == "unknown" and open_end is None:
             open_end = BucketError(told, line.raised)
         buckets += line.buckets

@@ -85,18 +85,21 @@ def look_up(prepared: Prepared, phase: str, want: Bucket) -> Found:
         bucket = _padded(prepared, dialect, phase, want)
         return Found(bucket, bucket in known, prepared)
     asked = requested(prepared, phase, want)
-    listed = first_fitting(known, asked)
+    listed = first_of(known, asked)
     if listed is not None:
         return Found(listed, prepared=True, after=prepared)
     made_up = fall_back(prepared, phase, asked)
     stood = made_up in known
     if stood and phase == DECODE and _capped(dialect):
         return Found(made_up, prepared=True, after=prepared)
-    return Found(made_up, stood, _with(prepared, phase, made_up))
+    return Found(made_up, stood, with_bucket(prepared, phase, made_up))
 
 
-def first_fitting(known: Sequence[Bucket], want: Bucket) -> Bucket | None:
-    """Return what ``buckets.find`` does, faster: ``known`` is sorted."""
+def first_of(known: Sequence[Bucket], want: Bucket) -> Bucket | None:
+    """Return the first bucket that holds a request, as ``buckets.find``, faster.
+
+    ``known`` is sorted.
+    """
     for place in range(bisect_left(known, want), len(known)):
         bucket = known[place]
         if bucket.query >= want.query and bucket.context >= want.context:
@@ -111,7 +114,7 @@ def look_up_seed(prepared: Prepared, want: Bucket) -> Found:
     batch times the tokens fixes the context.
     """
     asked = requested(prepared, DECODE, want)
-    bucket = first_fitting(prepared.seeds, asked)
+    bucket = first_of(prepared.seeds, asked)
     if bucket is not None:
         return Found(bucket, prepared=True, after=prepared)
     return look_up(prepared, DECODE, want)
@@ -147,7 +150,7 @@ def warmed_prompts(prepared: Prepared) -> tuple[Bucket, ...]:
         return tuple(sorted(set(prepared.prompt)))
     warmed, asked = [], set()  # many buckets ask for one and the same other
     for bucket in prepared.prompt:
-        other = _asked(s, dialect, bucket)
+        other = warmed_as(s, dialect, bucket)
         if other is bucket:
             warmed.append(bucket)
         else:
@@ -156,7 +159,7 @@ def warmed_prompts(prepared: Prepared) -> tuple[Bucket, ...]:
     return tuple(sorted([*warmed, *found.difference(warmed)]))
 
 
-def _asked(s: BucketSettings, dialect: PluginDialect, bucket: Bucket) -> Bucket:
+def warmed_as(s: BucketSettings, dialect: PluginDialect, bucket: Bucket) -> Bucket:
     """Return what warm-up runs of a prompt bucket, before that is looked up."""
     left = s.max_model_len - bucket.query
     shrinks = not dialect.sum_filter and bucket.context * s.block_size > left
@@ -226,7 +229,8 @@ def requested(prepared: Prepared, phase: str, want: Bucket) -> Bucket:
     return want
 
 
-def _with(prepared: Prepared, phase: str, bucket: Bucket) -> Prepared:
+def with_bucket(prepared: Prepared, phase: str, bucket: Bucket) -> Prepared:
+    """Return the lists with a fall-back bucket added."""
     buckets = list(prepared.of(phase))
     insort(buckets, bucket)
     if phase == PROMPT:

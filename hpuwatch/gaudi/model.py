@@ -28,13 +28,18 @@ class BucketError(ConfigError, ValueError):
     Attributes:
         raised: the name of the exception that the runtime raises, or ``HANG``,
             ``TOO_MANY`` or ``UNKNOWN``.
+        words: what that exception says, in the runtime's own words; empty where they hang
+            on more than the settings.
         made: buckets of the other phase that were made before.
     """
 
-    def __init__(self, message: str, raised: str = "ValueError") -> None:
-        """Take the sentence for the user and what the runtime raises."""
+    def __init__(
+        self, message: str, raised: str = "ValueError", words: str = ""
+    ) -> None:
+        """Take the sentence for the user, and what the runtime raises and says."""
         super().__init__(message)
         self.raised = raised
+        self.words = words
         self.made = 0
 
     @property

@@ -29,6 +29,16 @@ from hpuwatch.gaudi.spans import Point, point_of
 
 RESERVE = "VLLM_GRAPH_RESERVED_MEM"
 READY_TIMEOUT = "VLLM_ENGINE_READY_TIMEOUT_S"
+READY_LIMIT = (
+    "With several API servers that ends the start; with a single one vLLM 0.24 was measured "
+    "not to mind (vllm-project/vllm issue 48031)."
+)
+"""What is known of that time-out, in a sentence.
+
+Every public log of a server that it ended comes from one of several API servers; a single
+one waits for the engine's own start first, which has no limit.  Public warm-ups of the plugin
+of 634 to 3,000 s came through, with the limit at 600 s.
+"""
 UTILISATION = "--gpu-memory-utilization"
 
 _CHOOSES = {
@@ -146,14 +156,14 @@ class Plan:
 
     @property
     def ready_seconds(self) -> int | None:
-        """Return how long the front end waits for the engine; None: it waits for ever."""
+        """Return how long the front end may wait for the engine; None: for ever."""
         return ready_seconds(self.env, self.at)
 
 
 def ready_seconds(env: Mapping[str, str], at: Point) -> int | None:
-    """Return how long a release's front end waits for the engine; None: for ever.
+    """Return how long a release's front end may wait for the engine; None: for ever.
 
-    Text that is no number ends the start, so the default stands in for it.
+    Whether it gives up then is another matter, see ``READY_LIMIT``.  Text that is no number ends the start, so the default stands in for it.
     """
     if at.family != "plugin":
         return None

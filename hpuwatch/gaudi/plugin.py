@@ -144,6 +144,7 @@ def slice_limits(env: Mapping[str, str]) -> tuple[int, int]:
         raise BucketError(
             f"PT_HPU_SDPA_BC_FACTOR={piece} is no length of a slice; set 1 or more.",
             "ZeroDivisionError",
+            "integer modulo by zero",
         )
     return integer(env, "VLLM_FUSEDSDPA_SLIDE_THLD", 8192), piece
 

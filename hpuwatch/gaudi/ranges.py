@@ -15,6 +15,8 @@ from hpuwatch.gaudi.model import HANG, TOO_MANY, BucketError
 MOST = 1_000_000
 """Candidates for buckets that hpuwatch lists; the runtime has no such limit."""
 
+_SKIP = "If you want to skip warmup, set VLLM_SKIP_WARMUP=true"
+
 
 class Axis(NamedTuple):
     """The three numbers of a range."""
@@ -44,6 +46,7 @@ def log2_up(value: float) -> int:
         raise BucketError(
             f"An exponential range can't end at {value}; raise the batch, length or "
             "number of blocks that it comes from to 1 or more.",
+            words="math domain error",
         )
     return math.ceil(math.log2(value))
 
@@ -83,6 +86,7 @@ def linear(axis: Axis, *, zero_ends: bool = True) -> list[int]:
             f"The range {minimum}, {step}, {maximum} has its minimum above its "
             "maximum; lower the MIN or raise the MAX variable of this axis.",
             "AssertionError",
+            f"Min. batch size cannot be greater than max. batch size. {_SKIP}",
         )
     if minimum < 0 or (minimum == 0 and not zero_ends):
         raise _endless(minimum, step, maximum)
@@ -92,6 +96,7 @@ def linear(axis: Axis, *, zero_ends: bool = True) -> list[int]:
         raise BucketError(
             f"The range {minimum}, 0, {maximum} has a step of 0; "
             "set the STEP variable of this axis to 1 or more.",
+            words="range() arg 3 must not be zero",
         )
     check_size(abs(maximum // step))
     value = minimum or step
@@ -160,6 +165,7 @@ def filled(axis: Axis, count: int, *, exact_end: bool, long: bool = False) -> li
             f"This release can't space {count} values from {minimum} to {maximum} (it "
             "divides by zero); use a longer range, or a LIMIT of 4 or more.",
             "ZeroDivisionError",
+            "float division by zero" if long or early <= 1 else "division by zero",
         )
     check_size(maximum // step)
     unused = set(range(minimum, maximum + 1, step))
@@ -217,10 +223,14 @@ def padded(axis: PaddedAxis) -> list[int]:
 def _check_padded(axis: PaddedAxis) -> None:
     if axis.minimum > axis.maximum:
         complaint = f"its minimum {axis.minimum} above its maximum {axis.maximum}"
+        words = f"bucket_min cannot be greater than bucket_max. {_SKIP}"
     elif axis.step <= 0:
         complaint = f"the step {axis.step}, which must be positive"
+        words = f"bucket_step must be positive, got: ({axis.step})"
     elif not 0 <= axis.pad_percent <= 50:
         complaint = f"the padding percentage {axis.pad_percent}, which must be 0 to 50"
+        words = "pad_percent must be between 0 and 50 percentage points, got: "
+        words += f"({axis.pad_percent})"
     elif axis.minimum < 0:
         raise _endless(*axis)
     else:
@@ -229,4 +239,5 @@ def _check_padded(axis: PaddedAxis) -> None:
     raise BucketError(
         f"A padding-aware range has {complaint}; mend the variables of this axis.",
         "AssertionError",
+        words,
     )

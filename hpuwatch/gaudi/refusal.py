@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from hpuwatch.gaudi.basis import Basis
 from hpuwatch.gaudi.checks import Outcome
 from hpuwatch.gaudi.dialects import dialect_of
-from hpuwatch.gaudi.estimate import Estimate
 from hpuwatch.gaudi.grammar import PairDialect
 from hpuwatch.gaudi.heeded import unread
 from hpuwatch.gaudi.knobs import KNOBS
-from hpuwatch.gaudi.planning import READY_TIMEOUT, Plan
+from hpuwatch.gaudi.planning import Plan
 from hpuwatch.gaudi.predict import Forecast
 from hpuwatch.gaudi.severity import Severity
+from hpuwatch.gaudi.slices import SLICE_SIZE, counts, oversized
 from hpuwatch.gaudi.variables import is_true
-from hpuwatch.gaudi.warmuptime import total
 from hpuwatch.units import format_bytes
 
 POOLS = 3
@@ -67,8 +66,14 @@ def bad_values(plan: Plan) -> Iterator[Remark]:
         found = knob.judge(value, plan.at) if knob and knob.acts(plan.at) else None
         if unread(name, dialect, plan.flags, plan.env):
             continue
-        if found is not None and found.outcome is Outcome.DIES:
+        if found is None or not counts(found, dialect, plan.flags, plan.env):
+            continue
+        if found.outcome is Outcome.DIES:
             yield Remark("bad-value", f"{name}: {found.text}.", name=name)
+    if KNOBS[SLICE_SIZE].acts(plan.at):
+        why = oversized(dialect, plan.flags, plan.env, plan.tokens)
+        if why is not None:
+            yield Remark("bad-value", f"{why}.", name=SLICE_SIZE)
     if not 0 < plan.utilisation <= 1:
         name = "--gpu-memory-utilization"
         yield Remark(
@@ -229,27 +234,6 @@ def _graphs(forecast: Forecast, basis: Basis) -> Iterator[Remark]:
     )
 
 
-def ready_after(forecast: Forecast) -> Estimate:
-    """Return the seconds from the start of the engine until it answers."""
-    return total(part for part in forecast.away if part.name in {"load", "warm-up"})
-
-
-def too_late(forecast: Forecast, _basis: Basis) -> Iterator[Remark]:
-    """See a front end that gives the engine up before it is ready."""
-    waits, ready = forecast.plan.ready_seconds, ready_after(forecast)
-    if (
-        waits is None
-        or (ready.low if ready.origin == "prior" else ready.value) <= waits
-    ):
-        return
-    yield Remark(
-        "start-timeout",
-        f"Loading and warm-up take about {ready.value:,.0f} s, and the front end waits "
-        f"{waits:,} s for the engine ({READY_TIMEOUT}): it ends the server in its midst.",
-        {"ready_seconds": ready.value, "timeout_seconds": waits},
-    )
-
-
 _REFUSALS = (
     _values,
     _heads,
@@ -260,5 +244,4 @@ _REFUSALS = (
     _sequences,
     _too_deep,
     _graphs,
-    too_late,
 )

@@ -16,23 +16,20 @@ from math import ceil
 from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.basis import block_bytes
 from hpuwatch.gaudi.heeded import SELECTORS, heeded
-from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.gaudi.kvcache import HPU_BLOCK_SIZE
 from hpuwatch.gaudi.memory import ratio_holding, ratio_leaving
 from hpuwatch.gaudi.model import TOO_MANY
 from hpuwatch.gaudi.planning import (
-    READY_TIMEOUT,
     RESERVE,
     UTILISATION,
     Change,
     Plan,
     applied,
     default_utilisation,
-    patient_seconds,
     ratio_of,
 )
 from hpuwatch.gaudi.predict import Forecast
-from hpuwatch.gaudi.refusal import Remark, deepest_allowed, ready_after, refusals
+from hpuwatch.gaudi.refusal import Remark, deepest_allowed, refusals
 from hpuwatch.gaudi.resolve import EXPONENTIAL, FILE_VARIABLE
 from hpuwatch.gaudi.search import Search
 
@@ -329,16 +326,6 @@ def _shallower(forecast: Forecast, search: Search, _r: Remark) -> Iterator[Remed
     yield from _other_ways(forecast)
 
 
-def _patient(forecast: Forecast, search: Search, _r: Remark) -> Iterator[Remedy]:
-    """Let the front end wait longer where it can be told to, else warm fewer buckets."""
-    plan = forecast.plan
-    if KNOBS[READY_TIMEOUT].acts(plan.at):
-        wanted = patient_seconds(ready_after(forecast).value)
-        yield (Change(READY_TIMEOUT, str(wanted)),)
-    yield from coarser(plan)
-    yield from _less(forecast, search)
-
-
 REMEDIES: dict[str, Callable[[Forecast, Search, Remark], Iterator[Remedy]]] = {
     "bad-value": _unset,
     "beyond-model": _to_model,
@@ -350,7 +337,6 @@ REMEDIES: dict[str, Callable[[Forecast, Search, Remark], Iterator[Remedy]]] = {
     "seqs-above-blocks": _as_many_as_blocks,
     "decode-above-cache": _shallower,
     "graphs-above-reserve": _memory,
-    "start-timeout": _patient,
 }
 """In the order in which a start meets them."""
 

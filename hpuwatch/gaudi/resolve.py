@@ -189,7 +189,8 @@ def _check_integer(env: Mapping[str, str], name: str, raised: str) -> None:
     try:
         integer(env, name, 0)
     except BucketError as error:
-        raise BucketError(str(error), raised) from None
+        words = error.words if raised == error.raised else ""
+        raise BucketError(str(error), raised, words) from None
 
 
 def _check_plugin(dialect: PluginDialect, flags: Flags, env: Mapping[str, str]) -> None:
@@ -198,6 +199,8 @@ def _check_plugin(dialect: PluginDialect, flags: Flags, env: Mapping[str, str]) 
         raise BucketError(
             f"max_num_batched_tokens ({budget}) is no multiple of the Mamba chunk "
             f"({chunk}); set {budget // chunk * chunk or chunk}.",
+            words=f"max_num_batched_tokens ({budget}) must be divisible by"
+            f" mamba_chunk_size ({chunk})",
         )
     if dialect.unified and is_true(env.get("VLLM_UNIFIED_ATTN", "")):
         raise BucketError(

@@ -40,6 +40,11 @@ class Point(NamedTuple):
     family: str
     numbers: tuple[float, ...]
 
+    @property
+    def is_v0(self) -> bool:
+        """Whether it runs vLLM's older engine, V0, as every release before the plugin does."""
+        return self.family != "plugin"
+
 
 class Span(NamedTuple):
     """Releases of a family from ``first`` to ``last``, both included."""

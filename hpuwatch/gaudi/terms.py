@@ -19,7 +19,6 @@ REFUSALS = {
     "seqs-above-blocks": "There are more sequences than KV blocks.",
     "decode-above-cache": "A decode bucket needs more than three times the KV blocks.",
     "graphs-above-reserve": "Graphs need more than reserve and margin hold.",
-    "start-timeout": "Loading and warm-up outlast the front end's patience.",
 }
 """Why a server doesn't come up, by code."""
 
@@ -37,7 +36,8 @@ CAUTIONS = {
     "cold-prompts": "Prompt buckets are listed that warm-up doesn't compile.",
     "not-covered": "Shapes may come that no bucket holds; they compile while a user waits.",
     "graphs-uncertain": "Graphs may need more than reserve and margin hold.",
-    "timeout-uncertain": "Loading and warm-up may outlast the front end's patience.",
+    "timeout-uncertain": "Loading and warm-up may outlast the front end's limit, which ends a "
+    "start with several API servers.",
 }
 """What to know of a plan that may work, by code."""
 

@@ -31,9 +31,10 @@ def integer(env: Mapping[str, str], name: str, default: int) -> int:
         return default
     try:
         return int(env[name])
-    except ValueError:
+    except ValueError as error:
         raise BucketError(
             f"{name}={env[name]!r} is not an integer; set a whole number or unset it.",
+            words=str(error),
         ) from None
 
 

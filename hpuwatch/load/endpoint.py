@@ -1,4 +1,4 @@
-"""The server's HTTP side as tuning sees it: is it well, which model, how busy.
+"""The server's HTTP side as load and tuning see it: where, is it well, which model, how busy.
 
 Standard library only.  A question that gets no answer is answered None, since a server
 that starts, stops or hangs is the normal case here.
@@ -10,13 +10,17 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from math import isfinite
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from hpuwatch.errors import UsageError
 
 VLLM_PORT = 8000
+HTTPS_PORT = 443
+MODELS = "/v1/models"
+_MOST_BYTES = 1 << 24
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  replaced
 _SAMPLE = re.compile(rb"^(\w[\w:]*)(?:\{[^}]*\})? ([-+.\deE]+)", re.MULTILINE)
 
@@ -28,38 +32,59 @@ class Endpoint:
     Attributes:
         host: a name or address.
         port: its port.
-        headers: sent with each request (an API key, which is never stored).
+        key: its API key, sent with each request and never stored; None if it has none.
+        secure: whether it speaks TLS.
+        prefix: the path above ``/v1``, empty or like ``/llm``.
     """
 
     host: str
     port: int
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    key: str | None = field(default=None, repr=False)
+    secure: bool = False
+    prefix: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers that each request has."""
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+
+    @property
+    def authority(self) -> str:
+        """Return host and port as a URL and a Host header spell them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
         """Return the address as a URL."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        scheme = "https" if self.secure else "http"
+        return f"{scheme}://{self.authority}{self.prefix}"
 
     def connect(self, timeout_seconds: float) -> HTTPConnection:
         """Return a connection, not yet open."""
-        return HTTPConnection(self.host, self.port, timeout=timeout_seconds)
+        kind = HTTPSConnection if self.secure else HTTPConnection
+        return kind(self.host, self.port, timeout=timeout_seconds)
 
 
-def endpoint_of(url: str, headers: Mapping[str, str] | None = None) -> Endpoint:
-    """Read a URL like ``http://127.0.0.1:8000``.
+def endpoint_of(url: str, key: str | None = None) -> Endpoint:
+    """Read a URL like ``http://127.0.0.1:8000`` or ``https://gateway/llm/v1``.
+
+    A path that ends with ``/v1``, as clients are often given it, names the same server.
 
     Raises:
-        UsageError: it is not a plain http address with a port.
+        UsageError: it is no http address with a port, nor an https address.
     """
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        secure = parts.scheme == "https"
+        host, port = parts.hostname, parts.port or (HTTPS_PORT if secure else None)
     except ValueError:
-        host, port = None, None
-    if host is None or not port or not url.startswith("http://"):
+        host, port, secure, parts = None, None, False, urlsplit("")
+    odd = parts.query or parts.fragment or parts.username
+    if host is None or not port or odd or parts.scheme not in {"http", "https"}:
         raise UsageError(f"{url!r} is no address like http://127.0.0.1:8000")
-    return Endpoint(host, port, headers or {})
+    prefix = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    return Endpoint(host, port, key, secure, prefix)
 
 
 def endpoint_of_command(
@@ -82,17 +107,13 @@ def endpoint_of_command(
             "where the server listens with --url http://127.0.0.1:PORT"
         )
     host = flag_of(command, "--host") or "127.0.0.1"
-    return Endpoint(
-        _LOOPBACK.get(host, host), int(port), headers_of(command, environment)
-    )
+    host = _LOOPBACK.get(host, host)
+    return Endpoint(host, int(port), key_of(command, environment))
 
 
-def headers_of(
-    command: Sequence[str], environment: Mapping[str, str]
-) -> Mapping[str, str]:
-    """Return the headers that the server wants: its API key, if it has one."""
-    key = flag_of(command, "--api-key") or environment.get("VLLM_API_KEY")
-    return {"Authorization": f"Bearer {key}"} if key else {}
+def key_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """Return the API key that a command gives its server, None if it has none."""
+    return flag_of(command, "--api-key") or environment.get("VLLM_API_KEY") or None
 
 
 def flag_of(command: Sequence[str], name: str) -> str | None:
@@ -106,18 +127,41 @@ def flag_of(command: Sequence[str], name: str) -> str | None:
     return found
 
 
-def get(endpoint: Endpoint, path: str, timeout_seconds: float = 5.0) -> bytes | None:
-    """Return the body of a GET that was answered 200, else None."""
+def exchange(
+    endpoint: Endpoint,
+    path: str,
+    body: bytes | None = None,
+    timeout_seconds: float = 5.0,
+) -> tuple[int, bytes]:
+    """Return status and body of the answer to a GET, or to a POST of a JSON body.
+
+    A body that is longer than 16 MiB is cut there.
+
+    Raises:
+        OSError: nobody answers.
+        HTTPException: what answers doesn't speak HTTP.
+    """
     connection = endpoint.connect(timeout_seconds)
+    method, kind = "GET", {}
+    if body is not None:
+        method, kind = "POST", {"Content-Type": "application/json"}
     try:
-        connection.request("GET", path, headers=dict(endpoint.headers))
+        connection.request(
+            method, endpoint.prefix + path, body, kind | endpoint.headers
+        )
         response = connection.getresponse()
-        body = response.read()
-    except (OSError, HTTPException):
-        return None
+        return response.status, response.read(_MOST_BYTES)
     finally:
         connection.close()
-    return body if response.status == 200 else None
+
+
+def get(endpoint: Endpoint, path: str, timeout_seconds: float = 5.0) -> bytes | None:
+    """Return the body of a GET that was answered 200, else None."""
+    try:
+        status, said = exchange(endpoint, path, timeout_seconds=timeout_seconds)
+    except (OSError, HTTPException):
+        return None
+    return said if status == 200 else None
 
 
 def is_listening(endpoint: Endpoint) -> bool:
@@ -133,13 +177,17 @@ def is_listening(endpoint: Endpoint) -> bool:
 
 
 def model_name(endpoint: Endpoint) -> str | None:
-    """Return the name of the first model that is served."""
-    body = get(endpoint, "/v1/models")
+    """Return the name of the first model that is served, None where nobody says."""
+    return model_in(get(endpoint, MODELS) or b"")
+
+
+def model_in(said: bytes) -> str | None:
+    """Return the first name of a list of models, None where it is no such list."""
     try:
-        name = json.loads(body or b"")["data"][0]["id"]
-    except (ValueError, KeyError, IndexError, TypeError):
+        name = json.loads(said)["data"][0]["id"]
+    except (ValueError, RecursionError, LookupError, TypeError):
         return None
-    return str(name)
+    return name if isinstance(name, str) and name.isprintable() else None
 
 
 def scrape(endpoint: Endpoint) -> Mapping[str, float] | None:
@@ -148,8 +196,13 @@ def scrape(endpoint: Endpoint) -> Mapping[str, float] | None:
     if body is None:
         return None
     sums: dict[str, float] = {}
-    for name, value in _SAMPLE.findall(body):
-        sums[name.decode()] = sums.get(name.decode(), 0.0) + float(value)
+    for name, text in _SAMPLE.findall(body):
+        try:
+            value = float(text)
+        except ValueError:
+            continue
+        if isfinite(value):
+            sums[name.decode()] = sums.get(name.decode(), 0.0) + value
     return sums
 
 

@@ -22,7 +22,8 @@ from hpuwatch.life.machine import Fact
 from hpuwatch.life.phases import Phase
 from hpuwatch.load import endpoint as http
 from hpuwatch.load.endpoint import Endpoint
-from hpuwatch.load.run import Target, run_load
+from hpuwatch.load.target import Target
+from hpuwatch.load.window import run_load
 from hpuwatch.loop.watch import Watch
 from hpuwatch.parse.rules import RuleSet
 from hpuwatch.runtime.instance import Instance
@@ -202,12 +203,14 @@ class _Run:
         self.clock = runner.clock
         self.log = Log(instance, runner.rules, runner.clock)
         self.began = runner.clock.boottime()
+        self.was_ready = False
 
     def judge(self) -> Outcome:
         """See the server through its start and its load."""
         failure = self._until_ready()
         if failure is not None:
             return failure
+        self.was_ready = True
         ready_seconds = self.clock.boottime() - self.began
         measured = self._measure()
         if isinstance(measured, Outcome):
@@ -345,7 +348,8 @@ class _Run:
                 seconds = self.runner.limits.drain_seconds
                 drain(self.runner.endpoint, seconds, self.clock)
         finally:
-            stop_kept(self.kept, self.runner.limits.stop_seconds, self.clock)
+            seconds = self.runner.limits.stop_seconds
+            stop_kept(self.kept, seconds, self.clock, hears=self.was_ready)
             self.log.close()
 
 
@@ -361,9 +365,13 @@ def drain(endpoint: Endpoint, seconds: float, clock: Clock) -> None:
         clock.wait(_LOOK_SECONDS)
 
 
-def stop_kept(kept: Kept, seconds: float, clock: Clock) -> None:
-    """Stop a server: its keeper asks, and insists after ``seconds``; else we do."""
-    for ask in (kept.stop, kept.kill):
+def stop_kept(kept: Kept, seconds: float, clock: Clock, *, hears: bool = True) -> None:
+    """Stop a server: its keeper asks, and insists after ``seconds``; else we do.
+
+    A server that is not ready doesn't hear: it swallows SIGTERM and starts on, perhaps for
+    an hour.  It has no requests to finish either, so it is killed at once.
+    """
+    for ask in (kept.stop, kept.kill) if hears else (kept.kill,):
         if kept.exit() is not None:
             return
         ask()

@@ -16,10 +16,6 @@ _WORTH_WAITING = 0.001
 _FORGET_LAG = 0.05
 
 
-class Stopped(Exception):  # noqa: N818  says what happened, it is no error
-    """The server was asked to stop while it was waiting."""
-
-
 class Pace:
     """Simulated time of one server."""
 
@@ -30,12 +26,23 @@ class Pace:
         self._zero = clock.boottime()
         self._began_at = clock.now()
         self._passed = 0.0
-        self.stop = asyncio.Event()
+        self._spent_from = 0.0
 
     @property
     def passed(self) -> float:
-        """Simulated seconds since the start."""
+        """Simulated seconds since the start, what is being spent included."""
         return self._passed
+
+    @property
+    def present(self) -> float:
+        """Simulated seconds since the start, in the midst of what is being spent."""
+        by_clock = (self._clock.boottime() - self._zero) * self._speed
+        return min(self._passed, max(self._spent_from, by_clock))
+
+    @property
+    def reached(self) -> float:
+        """Simulated seconds by the clock, which goes on while nothing is simulated."""
+        return max(self._passed, (self._clock.boottime() - self._zero) * self._speed)
 
     def stamp(self) -> float:
         """Return simulated time as seconds since the epoch."""
@@ -48,32 +55,17 @@ class Pace:
 
     def pass_idle(self) -> None:
         """Let the time pass that went by while there was nothing to simulate."""
-        due = (self._clock.boottime() - self._zero) * self._speed
-        self._passed = max(self._passed, due)
+        self._passed = self._spent_from = self.reached
 
     def real_seconds(self, seconds: float) -> float:
         """Return how long simulated seconds last on the clock."""
         return seconds / self._speed
 
     async def spend(self, seconds: float) -> None:
-        """Let simulated seconds pass.
-
-        Raises:
-            Stopped: the server was asked to stop.
-        """
+        """Let simulated seconds pass."""
+        self._spent_from = self._passed
         self._passed += seconds
         ahead = self._zero + self._passed / self._speed - self._clock.boottime()
         if ahead < -_FORGET_LAG:
             self._zero -= ahead
-        if ahead > _WORTH_WAITING:
-            await self._wait(ahead)
-        else:
-            await asyncio.sleep(0)
-        if self.stop.is_set():
-            raise Stopped
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self.stop.wait(), timeout=seconds)
-        except asyncio.TimeoutError:
-            return
+        await asyncio.sleep(ahead if ahead > _WORTH_WAITING else 0)

@@ -1,35 +1,35 @@
 """One simulated server from its command line to its exit code.
 
 The port is bound first, as vLLM does, but connections are refused until warm-up is done.
-SIGTERM and SIGINT stop it with exit code 0 at any time.  A real server differs in two ways:
-before it is ready it ignores SIGTERM, and with requests in flight it may hang for ever.
+What signals do depends on how far it has come (``signals``), and so does its end
+(``ending``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
+import io
 import os
-import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
 
 from hpuwatch.clock import Clock, SystemClock
-from hpuwatch.sim.config.knobs import Knobs
+from hpuwatch.sim.config.knobs import read_knobs
 from hpuwatch.sim.config.options import Options, parse_options
-from hpuwatch.sim.faults.hooks import Faults
-from hpuwatch.sim.pace import Pace, Stopped
-from hpuwatch.sim.plugin import boot
-from hpuwatch.sim.plugin.start import start as start_plugin
+from hpuwatch.sim.ending import Ending
+from hpuwatch.sim.families import family_of
+from hpuwatch.sim.faults.processes import Processes, die_of
+from hpuwatch.sim.hooks import Faults, Moment
+from hpuwatch.sim.http.front import FrontDoor
+from hpuwatch.sim.pace import Pace
 from hpuwatch.sim.serve.api import ROUTES, Api
+from hpuwatch.sim.serve.cacheconfig import tally_of
 from hpuwatch.sim.serve.engine import Engine
-from hpuwatch.sim.serve.front import FrontDoor
-from hpuwatch.sim.serve.metrics import Tally
-from hpuwatch.sim.serve.shapes import Warmed
 from hpuwatch.sim.serve.stats import Stats
-from hpuwatch.sim.talk import failures
+from hpuwatch.sim.signals import Signals
 from hpuwatch.sim.talk.script import load_script
 from hpuwatch.sim.talk.voice import Voice
 from hpuwatch.sim.truth.device import DeviceFull, Memory
@@ -38,8 +38,7 @@ from hpuwatch.sim.truth.recipes import Recipes
 from hpuwatch.sim.truth.times import TimeTruth
 from hpuwatch.sim.world import EngineFailed, Speakers, World
 
-_STARTS: Mapping[str, Callable[[World], Awaitable[Warmed]]] = {"plugin": start_plugin}
-"""How a server of each family of releases starts."""
+_NO_OUTPUT = {errno.EPIPE, errno.ENOSPC}  # nobody reads, or the disk is full
 
 
 def run(
@@ -49,53 +48,79 @@ def run(
 
     Raises:
         SystemExit: 2 for a command line that vLLM would refuse, 0 after ``--help``.
+        ConfigError: the scenario of faults makes no sense.
     """
     options = parse_options(arguments, env)
     streams = {"stdout": sys.stdout, "stderr": sys.stderr}
-    with contextlib.suppress(BrokenPipeError):
-        return asyncio.run(_run(options, clock or SystemClock(), streams))
-    return 1
+    for stream in streams.values():
+        if isinstance(stream, io.TextIOWrapper):  # what it can't encode ends nobody
+            stream.reconfigure(errors="backslashreplace")
+    # Before there is an event loop, which a child must not inherit.
+    processes = Processes.fork(options.tensor_parallel) if options.processes else None
+
+    async def whole_life() -> int:
+        asyncio.get_running_loop().set_exception_handler(_report)
+        server = Server(options, clock or SystemClock(), streams, processes)
+        server.signals.listen()
+        return await server.run()
+
+    try:
+        return asyncio.run(whole_life())
+    except OSError as error:
+        if error.errno not in _NO_OUTPUT:
+            raise
+        return 1
 
 
-async def _run(options: Options, clock: Clock, streams: Mapping[str, TextIO]) -> int:
-    server = Server(options, clock, streams)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.ask_stop, signal.Signals(number).name)
-    return await server.run()
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what no caller hears of: in a line what the system refused, else in full."""
+    error = context.get("exception")
+    if isinstance(error, OSError):
+        sys.stderr.write(f"{context['message']}: {error}\n")
+    else:
+        loop.default_exception_handler(context)
 
 
 class Server:
     """A simulated server; ``run()`` is its whole life."""
 
     def __init__(
-        self, options: Options, clock: Clock, streams: Mapping[str, TextIO]
+        self,
+        options: Options,
+        clock: Clock,
+        streams: Mapping[str, TextIO],
+        processes: Processes | None = None,
     ) -> None:
         """Prepare everything; nothing is printed yet."""
         pace = Pace(clock, options.speed)
-        truth = MemoryTruth(options)
+        script = load_script(options.release)
+        knobs = read_knobs(options)
+        # Sizes that the front end refuses are never reckoned with.
+        seen = options if knobs.reaches_card else options.unsized
+        truth = MemoryTruth(seen, knobs)
+        self.faults = _faults(options, clock, processes)
         self.world = World(
             options=options,
-            voice=Voice(load_script(options.release), pace.stamp, streams),
+            voice=Voice(
+                script,
+                self.faults.stamps(pace.stamp),
+                self.faults.outlets(streams),
+                knobs.manner,
+            ),
             pace=pace,
             truth=truth,
-            times=TimeTruth(options, truth),
-            memory=Memory(truth.total_bytes, options.card.base_bytes, {}),
-            speakers=Speakers.of(options.tensor_parallel),
-            knobs=Knobs(),
+            times=TimeTruth(seen, truth, lazy=knobs.lazy),
+            memory=Memory(truth),
+            speakers=Speakers.of(
+                seen.tensor_parallel, script, processes.pids if processes else None
+            ),
+            knobs=knobs,
             recipes=Recipes(""),
-            faults=Faults(),
+            faults=self.faults,
         )
-        self._asked: asyncio.Event = asyncio.Event()
-        self._signal = "SIGTERM"
-        self._serving = False
-
-    def ask_stop(self, signal_name: str = "SIGTERM") -> None:
-        """Stop as soon as possible."""
-        self._signal = signal_name
-        self._asked.set()
-        if not self._serving:
-            self.world.pace.stop.set()
+        self.signals = Signals(self.faults, die_of)
+        self._family = family_of(options.point)
+        self._processes = processes
 
     async def run(self) -> int:
         """Start, serve, stop; return the exit code."""
@@ -103,114 +128,121 @@ class Server:
         try:
             listener = _bound(options.host, options.port)
         except OSError as error:
-            await boot.front_end(world)
-            failures.no_port(world, error)
+            await self._family.front_end(world)
+            self._family.no_port(world, error)
             return 1
-        with listener:
-            try:
-                engine = await self.start()
-                return await self._serve(listener, engine)
-            except Stopped:
-                self._say_end()
-                return 0
-            except EngineFailed as failure:
-                failures.engine_failed(world, failure)
-                return 1
+        try:
+            with listener:
+                async with self.faults.alive(world, listener):
+                    return await self._live(listener)
+        finally:
+            await self._end_processes()
 
     async def start(self) -> Engine:
         """Go through the whole start and return the engine, ready to serve.
 
         Raises:
             EngineFailed: it died on the way.
-            Stopped: it was asked to stop.
         """
         world = self.world
-        warmed = await _STARTS[world.options.release.partition("-")[0]](world)
-        tally = Tally(
-            world.options.served_names[0],
-            world.options.max_model_len,
-            _cache_config(world, warmed.blocks),
-        )
-        return Engine(world, warmed, tally)
+        warmed = await self._family.start(world)
+        return Engine(world, warmed, tally_of(world, warmed.blocks))
+
+    async def _live(self, listener: socket.socket) -> int:
+        try:
+            engine = await self.start()
+        except EngineFailed as failure:
+            if failure.reason:
+                self._family.engine_failed(self.world, failure)
+            else:
+                self._family.engine_killed(self.world, failure)
+            return 1
+        return await self._serve(listener, engine)
 
     async def _serve(self, listener: socket.socket, engine: Engine) -> int:
         world = self.world
-        self._serving = True
         world.pace.change_speed(world.options.serving_speed)
-        door = FrontDoor(Api(world, engine))
+        door = FrontDoor(Api(world, engine).answer, world.pace.stamp)
         try:
             await door.open(listener)
         except OSError as error:
-            failures.no_port(world, error)
+            self._family.no_port(world, error)
             return 1
+        self.signals.server_is_ready()
         self._say_open(listener)
+        self.faults.now = Moment("serve")
         running = asyncio.ensure_future(engine.run())
         stats = asyncio.ensure_future(Stats(world, engine).run())
-        asked = asyncio.ensure_future(self._asked.wait())
-        await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
-        door.stop_listening()
-        if running.done():
-            self._die(engine, running)
-        else:
-            await self._finish(engine)
-        for task in (running, stats, asked):
-            task.cancel()
-        await asyncio.gather(running, stats, asked, return_exceptions=True)
-        await door.hang_up()
-        self._say_end()
+        asked = asyncio.ensure_future(self.signals.asked.wait())
+        died = asyncio.ensure_future(self.faults.died.wait())
+        tasks = {running, stats, asked, died}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            ending = Ending(world, engine, door, self.signals)
+            failure = self._failure(running, stats)
+            if failure is not None:
+                running.cancel()
+                await ending.of_engine(failure)
+            else:
+                await ending.as_asked(lambda: self._stop_engine(running))
+                self._failure(running, stats)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         return 0
 
-    def _die(self, engine: Engine, running: asyncio.Future[None]) -> None:
-        """Tell why the engine died; vLLM's API server then leaves with exit code 0."""
-        try:
-            running.result()
-        except DeviceFull as error:
-            reason = self.world.full(error, "execute_model").reason
-            failures.engine_died(self.world, reason)
-            engine.abort("error")
+    def _failure(self, *tasks: asyncio.Future[None]) -> EngineFailed | None:
+        """Return what the engine died of, None while it lives.
 
-    async def _finish(self, engine: Engine) -> None:
-        """Abort what is in flight, or let it end when a shutdown time is set."""
-        world, seconds = self.world, self.world.options.shutdown_seconds
-        say, speakers = world.voice.say, world.speakers
-        mode = "drain" if seconds else "abort"
-        count = len(engine.jobs)
-        say(speakers.front, "stop_triggered")
-        say(speakers.front, "stop_client", mode=mode, timeout=seconds)
-        say(speakers.engine, "stop_signal", signal=self._signal)
-        say(speakers.engine, "stop_engine", mode=mode, timeout=seconds)
-        if seconds and count:
-            say(speakers.engine, "stop_drains", count=count, timeout=seconds)
-            await engine.drained(seconds)
-        count = engine.abort()
-        if count:
-            say(speakers.engine, "stop_aborts", count=count)
-        say(speakers.engine, "stop_teardown")
+        Raises:
+            Exception: a task, or a fault, ended with what is no death of an engine.
+        """
+        ended = [task for task in tasks if task.done() and not task.cancelled()]
+        for error in (*(task.exception() for task in ended), self.faults.failure):
+            if isinstance(error, DeviceFull):
+                return self.world.full(error, "execute_model")
+            if isinstance(error, EngineFailed):
+                return error
+            if error is not None:
+                raise error
+        return None
+
+    async def _stop_engine(self, running: asyncio.Future[None]) -> None:
+        running.cancel()
+        await self._end_processes()
+
+    async def _end_processes(self) -> None:
+        if self._processes is not None:
+            await self._processes.end()
 
     def _say_open(self, listener: socket.socket) -> None:
         world = self.world
         say, front = world.voice.say, world.speakers.front
         host, port = listener.getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        say(front, "prometheus_dir", path="/tmp/tmp8v0sxk1d")  # noqa: S108  only told
         say(front, "tasks")
-        say(front, "address", address=f"http://{host}:{port}")
+        say(front, "address", address=address)
         say(front, "routes")
         for path, method in ROUTES.items():
             say(front, "route", path=path, methods=method)
         say(front, "process_started", pid=os.getpid())
         say(front, "waiting_startup")
         say(front, "startup_done")
+        say(front, "uvicorn_running", address=address)
 
-    def _say_end(self) -> None:
-        say, speakers = self.world.voice.say, self.world.speakers
-        if not self._serving:
-            say(speakers.front, "stop_triggered")
-        say(speakers.engine, "stop_loop")
-        say(speakers.front, "stop_mp_complete")
-        say(speakers.front, "stop_client_done")
-        say(speakers.front, "stop_http_signal")
-        say(speakers.front, "stop_http")
-        for name in ("shutting_down", "waiting_shutdown", "shutdown_done"):
-            say(speakers.front, name)
+
+def _faults(options: Options, clock: Clock, processes: Processes | None) -> Faults:
+    """Return the faults of a server, which need nothing where none can strike."""
+    if not (options.faults_file or options.control or processes):
+        return Faults()
+    # A server without faults doesn't pay for what reads them.
+    from hpuwatch.sim.faults.live import LiveFaults  # noqa: PLC0415
+    from hpuwatch.sim.faults.scenario import read_scenario  # noqa: PLC0415
+
+    scenario = read_scenario(options.faults_file) if options.faults_file else ()
+    return LiveFaults(scenario, clock, processes, options.control)
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -223,19 +255,3 @@ def _bound(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _cache_config(world: World, blocks: int) -> dict[str, str]:
-    options = world.options
-    tokens = blocks * options.block_size
-    return {
-        "block_size": str(options.block_size),
-        "cache_dtype": "auto",
-        "enable_prefix_caching": str(options.prefix_caching),
-        "gpu_memory_utilization": str(options.utilisation),
-        "kv_cache_max_concurrency": str(tokens / options.max_model_len),
-        "kv_cache_size_tokens": str(tokens),
-        "num_cpu_blocks": "None",
-        "num_gpu_blocks": str(blocks),
-        "num_gpu_blocks_override": "None",
-    }

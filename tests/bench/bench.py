@@ -11,6 +11,7 @@ do with something fixed that does comparable work, in turns, and prints the medi
     predict     a plan, refused and repaired   against a bound, in CPU seconds
     keeper      resident memory                against a bare interpreter
     attach      following 1,000 lines a second: share of a core and resident memory
+    simulator   what a core of simulated server serves (tests/bench/serving.py)
     speed       a log of 2 million lines       against mtail and ripgrep (tests/bench/speed.py)
 
 HPUWATCH_BENCH_LINES makes the last one's log shorter, HPUWATCH_BENCH_SECONDS the following.
@@ -42,6 +43,7 @@ from tests.bench.buckets import bucket_rows
 from tests.bench.busylog import simulated_start, traffic
 from tests.bench.live import follow, resident_mib
 from tests.bench.predict import predict_rows
+from tests.bench.serving import serving_rows
 from tests.bench.speed import need_tools, speed
 
 _ROUNDS = 7
@@ -177,6 +179,7 @@ def main() -> None:
         predict_rows()
         _keeper(folder)
         _attach(folder)
+        serving_rows()
         speed(folder, int(os.environ.get("HPUWATCH_BENCH_LINES", "2000000")))
 
 

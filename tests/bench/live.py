@@ -47,9 +47,9 @@ def follow(folder: Path, seconds: float) -> Live:
             raise SystemExit(f"{command!r} did not get going")
     rows = traffic()
     _write(path, rows, _SETTLE_SECONDS)
-    before, begin_mib = _cpu_seconds(child.pid), resident_mib(child.pid)
+    before, begin_mib = cpu_seconds(child.pid), resident_mib(child.pid)
     lines = _write(path, rows, seconds)
-    used, end_mib = _cpu_seconds(child.pid) - before, resident_mib(child.pid)
+    used, end_mib = cpu_seconds(child.pid) - before, resident_mib(child.pid)
     child.terminate()
     child.wait()
     return Live(used / seconds, begin_mib, end_mib, lines)
@@ -74,7 +74,8 @@ def _write(path: Path, rows: Iterator[str], seconds: float) -> int:
     return written
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used, in user and system mode together."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
     user, system = fields.split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -9,9 +9,13 @@ import subprocess
 import sys
 import venv
 import zipfile
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from hpuwatch.sim.config.knobs import Knobs
+from hpuwatch.sim.config.options import Options
 
 
 def _modules(checkout: Path) -> list[Path]:
@@ -35,6 +39,27 @@ def test_modules_and_functions_stay_small(checkout: Path) -> None:
                     long.append(f"{path}:{node.lineno} {node.name}: {size} lines")
     assert not long
     assert sum(size <= 35 for size in sizes) / len(sizes) >= 0.9
+
+
+def test_every_setting_of_the_simulated_server_has_a_reader(checkout: Path) -> None:
+    """A field that nobody reads pretends that something simulated hangs on it."""
+    simulator = checkout / "hpuwatch/sim"
+    read: dict[str, set[str]] = {"knobs": set(), "options": set()}
+    for path in simulator.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                owner = ast.unparse(node.value).rpartition(".")[2].lstrip("_")
+                # Within its own class a setting is read of self.
+                owner = path.stem if owner == "self" else owner
+                read.setdefault(owner, set()).add(node.attr)
+    for path in simulator.glob("lines/*.yaml"):  # the settings that a log lists
+        dumped = path.read_text(encoding="utf-8").partition("\ndump:")[2]
+        read["knobs"] |= set(re.findall(r"\{(\w+)\}", dumped))
+    unread = {
+        name: {field.name for field in fields(settings)} - read[name]
+        for name, settings in (("knobs", Knobs), ("options", Options))
+    }
+    assert not any(unread.values()), unread
 
 
 def test_the_keeper_stays_slim(checkout: Path) -> None:

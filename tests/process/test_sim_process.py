@@ -4,106 +4,28 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import re
-import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hpuwatch.clock import SystemClock
-
-_CLOCK = SystemClock()
-_SMALL = ("--max-num-seqs", "8", "--max-model-len", "2048", "--speed", "300")
-
-
-@dataclass(frozen=True)
-class Sim:
-    """A running simulated server, and the file that it prints to."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    @property
-    def text(self) -> str:
-        return self.log.read_text(encoding="utf-8")
-
-    def until(self, true: Callable[[], object], what: str) -> None:
-        deadline = _CLOCK.boottime() + 40
-        while not true():
-            assert _CLOCK.boottime() < deadline, f"{what} never came:\n{self.text}"
-            _CLOCK.wait(0.02)
-
-    def until_ready(self) -> None:
-        self.until(lambda: "Application startup complete" in self.text, "ready")
-
-    @property
-    def port(self) -> int:
-        found = re.search(r"Starting vLLM server on http://[\d.]+:(\d+)", self.text)
-        assert found, self.text
-        return int(found[1])
-
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, path, None if body is None else data)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
-
-    def complete(self, **asked: Any) -> Any:
-        status, body = self.ask("POST", "/v1/completions", asked)
-        return status, json.loads(body)
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
-
-
-@contextmanager
-def _sim(tmp_path: Path, *arguments: str, **env: str) -> Iterator[Sim]:
-    log = tmp_path / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hpuwatch", "sim", *arguments],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=os.environ | env,
-        )
-    try:
-        yield Sim(process, log)
-    finally:
-        process.kill()
-        process.wait(timeout=30)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+from tests.running import SMALL, Sim, free_port, running
 
 
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sim]:
     """One small server that several tests ask."""
-    with _sim(tmp_path_factory.mktemp("sim"), *_SMALL, "--port", "0") as sim:
+    with running(tmp_path_factory.mktemp("sim"), *SMALL, "--port", "0") as sim:
         sim.until_ready()
         yield sim
 
 
 def test_a_life_from_start_to_stop(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     # Slow enough to be seen while it warms up.
-    slow = (*_SMALL, "--speed", "20", "--serving-speed", "300")
-    with _sim(tmp_path, *slow, "--port", str(port)) as sim:
+    slow = (*SMALL, "--speed", "20", "--serving-speed", "300")
+    with running(tmp_path, *slow, "--port", str(port)) as sim:
         sim.until(lambda: "warmup processing" in sim.text, "warm-up")
         with pytest.raises(ConnectionRefusedError):
             http.client.HTTPConnection("127.0.0.1", port, timeout=5).connect()
@@ -124,6 +46,7 @@ def test_a_completion_has_the_tokens_that_were_asked_for(ready: Sim) -> None:
         "prompt_tokens": 300,
         "completion_tokens": 40,
         "total_tokens": 340,
+        "prompt_tokens_details": None,
     }
     (choice,) = answer["choices"]
     assert choice["finish_reason"] == "length"
@@ -172,7 +95,7 @@ def test_it_says_that_it_is_simulated(ready: Sim) -> None:
     ("path", "body", "status", "words"),
     [
         ("/v1/completions", b"{", 400, "JSON decode error"),
-        ("/v1/completions", [1], 400, "no JSON object"),
+        ("/v1/completions", [1], 400, "valid dictionary"),
         ("/v1/completions", {"prompt": ""}, 400, "prompt"),
         ("/v1/completions", {"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
         (
@@ -194,49 +117,33 @@ def test_bad_requests_are_refused(
     assert words in answer.decode()
 
 
-def test_it_stops_while_it_warms_up(tmp_path: Path) -> None:
-    with _sim(tmp_path, "--port", "0", "--speed", "30") as sim:
-        sim.until(lambda: "warmup processing" in sim.text, "warm-up")
-        assert sim.stop() == 0
-
-
 def test_a_stop_aborts_the_requests_in_flight(tmp_path: Path) -> None:
-    slow = (*_SMALL, "--serving-speed", "1", "--port", "0")
-    with _sim(tmp_path, *slow) as sim:
+    slow = (*SMALL, "--serving-speed", "1", "--port", "0")
+    with running(tmp_path, *slow) as sim:
         sim.until_ready()
-        connection = http.client.HTTPConnection("127.0.0.1", sim.port, timeout=30)
-        asked = {"prompt": "a", "max_tokens": 2000, "stream": True, "ignore_eos": True}
-        connection.request("POST", "/v1/completions", json.dumps(asked))
-        answer = connection.getresponse()
-        assert answer.readline().startswith(b"data: ")
-        assert sim.stop() == 0
-        rest = answer.read().decode()
-        connection.close()
-    assert '"finish_reason": "abort"' in rest
+        with sim.stream(2000) as answer:
+            assert sim.stop() == 0
+            rest = answer.read().decode()
+    assert '"finish_reason":"abort"' in rest
     assert rest.endswith("data: [DONE]\n\n")
     assert "aborting in-flight requests count=1" in sim.text
 
 
 def test_a_shutdown_time_lets_requests_end(tmp_path: Path) -> None:
-    slow = (*_SMALL, "--serving-speed", "5", "--port", "0", "--shutdown-timeout", "30")
-    with _sim(tmp_path, *slow) as sim:
+    slow = (*SMALL, "--serving-speed", "5", "--port", "0", "--shutdown-timeout", "30")
+    with running(tmp_path, *slow) as sim:
         sim.until_ready()
-        connection = http.client.HTTPConnection("127.0.0.1", sim.port, timeout=30)
-        asked = {"prompt": "a", "max_tokens": 300, "stream": True, "ignore_eos": True}
-        connection.request("POST", "/v1/completions", json.dumps(asked))
-        answer = connection.getresponse()
-        answer.readline()
-        assert sim.stop() == 0
-        rest = answer.read().decode()
-        connection.close()
-    assert '"finish_reason": "length"' in rest
+        with sim.stream(300) as answer:
+            assert sim.stop() == 0
+            rest = answer.read().decode()
+    assert '"finish_reason":"length"' in rest
     assert "mode=drain timeout=30s" in sim.text
 
 
 def test_a_taken_port_ends_it_before_it_loads(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
-        with _sim(tmp_path, *_SMALL, "--port", port) as sim:
+        with running(tmp_path, *SMALL, "--port", port) as sim:
             assert sim.process.wait(timeout=30) == 1
     assert sim.text.splitlines()[-1].endswith(
         "OSError: [Errno 98] Address already in use"
@@ -246,7 +153,7 @@ def test_a_taken_port_ends_it_before_it_loads(tmp_path: Path) -> None:
 
 def test_too_little_memory_for_graphs_ends_it_in_warmup(tmp_path: Path) -> None:
     tight = ("--gpu-memory-utilization", "0.9995", "--port", "0")
-    with _sim(tmp_path, *_SMALL, *tight, VLLM_GRAPH_RESERVED_MEM="0") as sim:
+    with running(tmp_path, *SMALL, *tight, VLLM_GRAPH_RESERVED_MEM="0") as sim:
         assert sim.process.wait(timeout=30) == 1
     assert "PT_DEVMEM Allocation failed for size::" in sim.text
     assert "Engine core initialization failed" in sim.text.splitlines()[-1]
@@ -256,7 +163,7 @@ def test_a_graph_too_many_while_serving_ends_it_with_0(tmp_path: Path) -> None:
     """As with vLLM, exit code 0 doesn't mean that anybody wanted the end."""
     tight = ("--gpu-memory-utilization", "0.9995", "--port", "0")
     env = {"VLLM_GRAPH_RESERVED_MEM": "0", "VLLM_SKIP_WARMUP": "1"}
-    with _sim(tmp_path, *_SMALL, *tight, **env) as sim:
+    with running(tmp_path, *SMALL, *tight, **env) as sim:
         sim.until_ready()
         status, _ = sim.complete(prompt=[1] * 1500, max_tokens=5)
         assert status == 500
@@ -265,6 +172,6 @@ def test_a_graph_too_many_while_serving_ends_it_with_0(tmp_path: Path) -> None:
 
 
 def test_an_unknown_flag_ends_it_with_2(tmp_path: Path) -> None:
-    with _sim(tmp_path, "--no-such-flag") as sim:
+    with running(tmp_path, "--no-such-flag") as sim:
         assert sim.process.wait(timeout=30) == 2
     assert "vllm: error: unrecognized arguments: --no-such-flag" in sim.text

@@ -13,7 +13,7 @@ import pytest
 from hpuwatch.gaudi.planning import RESERVE
 from hpuwatch.runtime.facts import read_facts
 from hpuwatch.testing.programs import OURS, until
-from hpuwatch.testing.tuning import HEAVY, LIGHT, Bench
+from hpuwatch.testing.tuning import HEAVY, LIGHT, SHORT, Bench
 
 pytest.importorskip("skopt", reason="the extra 'tune' is not installed")
 pytestmark = pytest.mark.timeout(240)
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.timeout(240)
 def test_a_wasteful_server_gets_faster_and_nothing_is_left(bench: Bench) -> None:
     out = bench.state.parent / "best.env"
     tune = bench.tune(
-        *("--trials", "4", "--then", "stop", "--load", HEAVY, "--out", str(out))
+        *("--trials", "4", "--then", "stop", "--load", HEAVY, "--out", str(out)),
+        server=bench.server(*SHORT),
     )
     assert tune.wait() == 0, tune.err
     document = json.loads(bench.study("export"))
@@ -63,7 +64,8 @@ def test_the_server_is_left_on_the_original_and_our_output_ends(bench: Bench) ->
 
 
 def test_keep_best_and_the_next_tune_takes_the_server_over(bench: Bench) -> None:
-    first = bench.tune("--trials", "4", "--load", HEAVY, "--keep-best")
+    short = bench.server(*SHORT)
+    first = bench.tune("--trials", "4", "--load", HEAVY, "--keep-best", server=short)
     assert first.wait() == 0, first.err
     best = json.loads(bench.study("export"))
     setting = best["trials"][best["verdict"]["best"]]["settings"][RESERVE]
@@ -72,7 +74,8 @@ def test_keep_best_and_the_next_tune_takes_the_server_over(bench: Bench) -> None
     assert server is not None
     environ = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
     assert f"{RESERVE}={setting}".encode() in environ
-    again = bench.tune("--trials", "2", "--load", LIGHT, "--then", "stop")
+    light = ("--trials", "2", "--load", LIGHT, "--then", "stop")
+    again = bench.tune(*light, server=short)
     assert again.wait() == 0, again.err
     assert "is drained and stopped" in again.err
     assert not server.alive()

@@ -21,6 +21,7 @@ from hpuwatch.runtime.instance import Instance
 from hpuwatch.runtime.process import process_of
 from hpuwatch.testing.programs import OURS, until
 from hpuwatch.testing.tuning import LIGHT, SIM, Bench
+from tests.running import scenario
 
 pytest.importorskip("skopt", reason="the extra 'tune' is not installed")
 pytestmark = pytest.mark.timeout(240)
@@ -138,6 +139,19 @@ def test_a_hangup_ends_it_as_sigterm_does(bench: Bench) -> None:
     assert bench.states() == ["ok", "interrupted"]
     assert not facts_of(bench, 1).server_alive()
     assert bench.is_served()
+
+
+def test_a_server_that_still_starts_is_not_waited_for(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """It would swallow SIGTERM as a real one does, and warm up for an hour."""
+    hang = {"fault": "hang", "when": {"phase": "prompt", "index": 2}}
+    server = bench.server("--faults", scenario(tmp_path, hang))
+    tune = bench.tune("--trials", "2", "--then", "stop", "--load", LIGHT, server=server)
+    until(lambda: "warming" in tune.err)
+    tune.ask(signal.SIGTERM)
+    assert tune.wait() == 128 + signal.SIGTERM  # long before --stop-wait
+    assert not facts_of(bench, 0).server_alive()
 
 
 def test_a_hangup_that_is_ignored_ends_nothing(bench: Bench) -> None:

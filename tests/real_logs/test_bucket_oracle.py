@@ -1,7 +1,7 @@
 """Our bucket rules against the runtime's own results, where those lie beside us.
 
-Everything that the oracle records is compared: lists by their hash, errors by type,
-look-ups one by one (independent and in sequence), ranges and fall-back values.
+Everything that the oracle records is compared: lists by their hash, errors by type and
+words, look-ups one by one (independent and in sequence), ranges and fall-back values.
 """
 
 from __future__ import annotations
@@ -92,14 +92,24 @@ def outcome(make: Callable[[], tuple[Bucket, ...]], name: str, phase: str) -> st
     try:
         return fingerprint(as_kept(make(), name, phase))
     except BucketError as error:
-        return error.raised
+        return last_line(error)
+
+
+def last_line(error: BucketError) -> str:
+    return f"{error.raised}: {error.words}" if error.words else error.raised
+
+
+def recorded_line(error: Record) -> str:
+    if error["type"] in {"RuntimeError", "HANG"}:
+        return str(error["type"])  # its words hang on the release, or nothing is raised
+    return f"{error['type']}: {error['message']}"
 
 
 def wanted(record: Record, phase: str) -> str | None:
     errors = record.get("error", {})
     error = errors.get("init") or errors.get(phase)
     if error:
-        return str(error["type"])
+        return recorded_line(error)
     made = record.get(f"{phase}_buckets")
     return str(made["sha256"]) if made else None
 
@@ -189,7 +199,8 @@ def test_every_recorded_range_and_fall_back_is_ours_too(
     compared = 0
     for record in records(shared, name, *ranges, "fallback-value", "find-linear"):
         compared += 1
-        want = record["error"]["type"] if "error" in record else record["result"]
+        failed = "error" in record
+        want = recorded_line(record["error"]) if failed else record["result"]
         if (got := unit(record, name)) != want:
             wrong.append((record, got))
     assert not wrong
@@ -206,7 +217,7 @@ def unit(record: Record, name: str) -> object:
     try:
         return ranged(record, dialect)
     except BucketError as error:
-        return error.raised
+        return last_line(error)
 
 
 def ranged(record: Record, dialect: Dialect) -> list[int]:

@@ -95,6 +95,8 @@ _BY_HAND = {
     "--swap-space": "fork vllm",
     "--enable-chunked-prefill": "plugin",
     "--long-prefill-token-threshold": "plugin",
+    # The reference says all; vLLM up to 0.6 had no such flag (issue 9206 asks for it).
+    "--data-parallel-size": "fork-1.21.. vllm-0.7.. plugin",
     "--num-scheduler-steps": "fork",
     "VLLM_PROMPT_BS_BUCKET_LIMIT": "fork-1.21",
     "VLLM_PROMPT_SEQ_BUCKET_LIMIT": "fork-1.21",

@@ -1,6 +1,7 @@
 """Long runs, by ``make soak`` only.
 
-HPUWATCH_SOAK_SECONDS says how long a server lives (600), HPUWATCH_SOAK_LINES how long a log is.
+HPUWATCH_SOAK_SECONDS says how long a server lives (600), HPUWATCH_SOAK_LINES how long a log is,
+HPUWATCH_SOAK_STARTS how often a server is started and killed (500).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import pytest
 
 from hpuwatch.clock import SystemClock
 from hpuwatch.testing.programs import PLAIN_PYTHON, Program, Programs, alive, until
+from tests.running import starts_and_kills
 
 pytestmark = pytest.mark.soak
 
 _SECONDS = float(os.environ.get("HPUWATCH_SOAK_SECONDS", "600"))
 _LINES = int(os.environ.get("HPUWATCH_SOAK_LINES", "10000000"))
+_STARTS = int(os.environ.get("HPUWATCH_SOAK_STARTS", "500"))
 _LINES_AT_ONCE = 10_000
 _KILL_EVERY_SECONDS = 15.0
 
@@ -112,3 +115,7 @@ def test_a_log_without_end_takes_no_more_memory_than_a_short_one() -> None:
     told, _ = reader.communicate()
     assert f"{99 * blocks}".encode() in told
     assert 0 < late_mib < early_mib + 2
+
+
+def test_hundreds_of_starts_and_kills_leave_nothing_behind(tmp_path: Path) -> None:
+    starts_and_kills(tmp_path, _STARTS)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,8 +14,12 @@ from hypothesis import strategies as st
 from hpuwatch.clock import SystemClock
 from hpuwatch.errors import UsageError
 from hpuwatch.load import endpoint as endpoints
-from hpuwatch.load.endpoint import Endpoint, endpoint_of
-from hpuwatch.load.run import Target, check_plan, percentile, prompt_of, run_load
+from hpuwatch.load.endpoint import endpoint_of
+from hpuwatch.load.figures import percentile
+from hpuwatch.load.target import Target
+from hpuwatch.load.window import check_plan, run_load
+from hpuwatch.testing import completions
+from hpuwatch.testing.completions import Answer, Handler, pieces, usage
 from hpuwatch.tune.trial import LoadPlan
 
 pytestmark = pytest.mark.unit
@@ -29,75 +32,17 @@ vllm:num_requests_waiting{engine="0",model_name="m"} 3.0
 vllm:num_preemptions_total{engine="0",model_name="m"} 1.2e+01
 """
 
-Answer = Callable[["Handler", dict[str, object]], None]
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers as a server with vLLM's API would."""
-
-    protocol_version = "HTTP/1.1"
-    answer: Answer
-    bodies: list[dict[str, object]]
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name there
-        """Say nothing."""
-
-    def do_GET(self) -> None:
-        pages = {"/metrics": METRICS, "/v1/models": '{"data": [{"id": "m"}]}'}
-        self.page(200 if self.path in pages else 404, pages.get(self.path, "{}"))
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.bodies.append(body | {"authorization": self.headers["Authorization"]})
-        type(self).answer(self, body)
-
-    def page(self, status: int, text: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def stream(self, *events: object, chunked: bool = True) -> None:
-        self.send_response(200)
-        self.send_header(
-            *("Transfer-Encoding", "chunked") if chunked else ("Connection", "close")
-        )
-        self.end_headers()
-        for event in (*events, "[DONE]"):
-            text = event if isinstance(event, str) else json.dumps(event)
-            data = f"data: {text}\n\n".encode()
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
-        if chunked:
-            self.wfile.write(b"0\r\n\r\n")
-        self.close_connection = True
-
-
-def pieces(count: int) -> list[object]:
-    return [{"choices": [{"text": " a"}]} for _ in range(count)]
-
-
-def usage(tokens: int) -> object:
-    return {"choices": [], "usage": {"completion_tokens": tokens}}
-
 
 @contextmanager
-def serving(answer: Answer) -> Iterator[tuple[Target, list[dict[str, object]]]]:
-    bodies: list[dict[str, object]] = []
-    handler = type("One", (Handler,), {"answer": answer, "bodies": bodies})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield Target(Endpoint("127.0.0.1", server.server_port), "m"), bodies
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def serving(answer: Answer) -> Iterator[tuple[Target, list[dict[str, Any]]]]:
+    with completions.serving(answer) as served:
+        served.pages["/metrics"] = METRICS
+        yield Target(endpoint_of(served.url), "m"), served.bodies
 
 
 @pytest.mark.parametrize("framing", ["chunked", "until the end"])
 def test_a_window_counts_requests_tokens_and_times(framing: str) -> None:
-    def answer(handler: Handler, _body: dict[str, object]) -> None:
+    def answer(handler: Handler, _body: dict[str, Any]) -> None:
         handler.stream(*pieces(4), usage(4), chunked=framing == "chunked")
 
     with serving(answer) as (target, bodies):
@@ -114,7 +59,7 @@ def test_a_window_counts_requests_tokens_and_times(framing: str) -> None:
 
 
 def test_the_server_s_own_count_of_tokens_wins_over_the_pieces() -> None:
-    def answer(handler: Handler, _body: dict[str, object]) -> None:
+    def answer(handler: Handler, _body: dict[str, Any]) -> None:
         handler.stream(*pieces(2), usage(4))
 
     with serving(answer) as (target, _):
@@ -122,26 +67,26 @@ def test_the_server_s_own_count_of_tokens_wins_over_the_pieces() -> None:
 
 
 def test_without_a_count_the_pieces_are_counted() -> None:
-    def answer(handler: Handler, _body: dict[str, object]) -> None:
+    def answer(handler: Handler, _body: dict[str, Any]) -> None:
         handler.stream(*pieces(4))
 
     with serving(answer) as (target, _):
         assert run_load(target, PLAN, SystemClock()).output_tokens == 28
 
 
-def refuse(handler: Handler, _body: dict[str, object]) -> None:
+def refuse(handler: Handler, _body: dict[str, Any]) -> None:
     handler.page(500, "EngineDeadError")
 
 
-def break_off(handler: Handler, _body: dict[str, object]) -> None:
+def break_off(handler: Handler, _body: dict[str, Any]) -> None:
     handler.stream(*pieces(1), {"error": {"message": "EngineCore is gone"}})
 
 
-def too_few(handler: Handler, _body: dict[str, object]) -> None:
+def too_few(handler: Handler, _body: dict[str, Any]) -> None:
     handler.stream(*pieces(1), usage(1))
 
 
-def hang_up(handler: Handler, _body: dict[str, object]) -> None:
+def hang_up(handler: Handler, _body: dict[str, Any]) -> None:
     handler.close_connection = True
 
 
@@ -151,7 +96,7 @@ def hang_up(handler: Handler, _body: dict[str, object]) -> None:
         (refuse, "HTTP 500"),
         (break_off, "EngineCore is gone"),
         (too_few, "1 tokens came where 4 were asked for"),
-        (hang_up, "closed connection"),
+        (hang_up, "the server closed the connection without an answer"),
     ],
 )
 def test_the_first_error_ends_the_window(answer: Answer, words: str) -> None:
@@ -174,7 +119,7 @@ def test_a_port_nobody_listens_on_is_an_error_of_the_window() -> None:
 def test_a_window_that_never_ends_is_cut_at_its_limit() -> None:
     release = threading.Event()
 
-    def answer(_handler: Handler, _body: dict[str, object]) -> None:
+    def answer(_handler: Handler, _body: dict[str, Any]) -> None:
         release.wait(30)
 
     plan = LoadPlan(concurrency=2, requests=2, window_limit_seconds=0.2)
@@ -188,7 +133,7 @@ def test_a_window_that_never_ends_is_cut_at_its_limit() -> None:
 def test_a_window_can_be_interrupted() -> None:
     stop, release = threading.Event(), threading.Event()
 
-    def answer(_handler: Handler, _body: dict[str, object]) -> None:
+    def answer(_handler: Handler, _body: dict[str, Any]) -> None:
         stop.set()
         release.wait(30)
 
@@ -199,21 +144,15 @@ def test_a_window_can_be_interrupted() -> None:
 
 
 def test_a_key_is_sent_and_never_shown() -> None:
-    def answer(handler: Handler, _body: dict[str, object]) -> None:
+    def answer(handler: Handler, _body: dict[str, Any]) -> None:
         handler.stream(*pieces(4))
 
     with serving(answer) as (target, bodies):
         url = target.endpoint.url
-        keyed = endpoint_of(url, {"Authorization": "Bearer abc123"})
+        keyed = endpoint_of(url, "abc123")
         run_load(Target(keyed, "m"), PLAN, SystemClock())
     assert {body["authorization"] for body in bodies} == {"Bearer abc123"}
     assert "abc123" not in repr(keyed)
-
-
-def test_prompts_are_fixed_by_seed_and_name_and_about_as_long_as_asked_for() -> None:
-    assert prompt_of(PLAN, "0/1") == prompt_of(PLAN, "0/1")
-    assert prompt_of(PLAN, "0/1") != prompt_of(PLAN, "1/1")
-    assert len(prompt_of(PLAN, "0/1").split()) == 20
 
 
 def test_what_the_server_says_of_itself() -> None:
@@ -223,6 +162,12 @@ def test_what_the_server_says_of_itself() -> None:
         assert endpoints.preemptions(target.endpoint) == 12
         assert endpoints.get(target.endpoint, "/health") is None
         assert endpoints.is_listening(target.endpoint)
+
+
+def test_what_can_t_be_read_of_the_metrics_is_passed_over() -> None:
+    with completions.serving() as served:
+        served.pages["/metrics"] = "a ---\nb 1e999\nc{x ..-+e\nd NaN\ne 1.1.1\nf 2\n"
+        assert endpoints.scrape(endpoint_of(served.url)) == {"f": 2.0}
 
 
 def test_a_server_that_is_gone_says_nothing() -> None:
@@ -239,8 +184,10 @@ def test_a_server_that_is_gone_says_nothing() -> None:
     [
         "",
         "127.0.0.1:8000",
-        "https://h:1",
         "http://h",
+        "ftp://h:1",
+        "http://u:p@h:1",
+        "http://h:1?a=b",
         "http://h:x",
         "http://:1",
         "http://[::1",
@@ -251,8 +198,17 @@ def test_what_is_no_address_is_refused_in_one_sentence(url: str) -> None:
         endpoint_of(url)
 
 
-def test_an_ipv6_address_keeps_its_brackets() -> None:
-    assert endpoint_of("http://[::1]:8000").url == "http://[::1]:8000"
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://[::1]:8000", "http://[::1]:8000"),
+        ("http://h:8000/v1/", "http://h:8000"),
+        ("https://h", "https://h:443"),
+        ("https://h/llm/v1", "https://h:443/llm"),
+    ],
+)
+def test_an_address_may_be_given_as_clients_have_it(given: str, url: str) -> None:
+    assert endpoint_of(given).url == url
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1).map(sorted), st.integers(1, 100))

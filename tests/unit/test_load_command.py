@@ -63,7 +63,7 @@ def test_the_server_s_key_is_sent_along(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> None:
     endpoint = endpoint_of_command(command, environment)
-    assert endpoint.headers == {"Authorization": "Bearer abc"}
+    assert endpoint.key == "abc"
 
 
 def test_a_flag_may_be_spelt_with_underscores() -> None:

@@ -450,7 +450,6 @@ def test_no_proposal_is_refused_or_objected_to(start: Told, ends: str) -> None:
     disproved = {each.code for each in running} if ends != "died" else set()
     if plan.now is not None and then.deepest <= plan.now.deepest:
         disproved.add("decode-above-cache")  # no reason: see plan.desk
-    disproved.add("start-timeout")  # likewise, unless it ended the start
     assert {each.code for each in refusals(then, baseline.basis)} <= disproved
     for name, figure in plan.proposal.figures.items():
         assert figure.low <= figure.value <= figure.high, name

@@ -234,13 +234,24 @@ def test_the_default_server_that_dies_at_its_first_decode() -> None:
 @pytest.mark.parametrize("strategy", ["lin", "pad"])
 def test_the_cap_is_named_where_it_acts(strategy: str) -> None:
     plan = Plan("plugin-0.26", Flags(256, 0, 40960, 0, strategy=strategy))
-    plan = applied(plan, [Change(READY_TIMEOUT, "999999")])
     basis = Basis(blocks=7593)
     assert refused(plan, basis) == ["decode-above-cache"]
     mended = mended_of(plan, basis)
     assert mended is not None
     assert mended.changes == (Change(DECODE_TOP, "7593"),)
     assert mended.forecast.deepest <= 7593
+
+
+def test_slices_that_exceed_their_threshold_are_unset() -> None:
+    size = "VLLM_HPU_FSDPA_SLICE_CHUNK_SIZE"
+    plan = Plan("plugin-0.26", Flags(8, 0, 4096, 0, strategy="pad"), {size: "2049"})
+    basis = Basis(blocks=7593)
+    assert refused(plan, basis) == ["bad-value"]
+    mended = mended_of(plan, basis)
+    assert mended is not None
+    assert mended.changes == (Change(size, None),)
+    # Exp doesn't slice.
+    assert refused(replace(plan, flags=Flags(8, 0, 4096, 0)), basis) == []
 
 
 def test_what_a_warm_up_came_through_is_no_reason_to_refuse() -> None:
@@ -336,22 +347,22 @@ def test_public_figures_alone_refuse_nothing_that_may_fit() -> None:
     assert "graphs-uncertain" in [each.code for each in cautions(found, basis)]
 
 
-def test_a_warm_up_that_outlasts_the_front_end() -> None:
+def test_a_warm_up_that_outlasts_the_front_end_is_told_of_and_not_refused() -> None:
     slow = learn([TimedStart({PROMPT: 10, DECODE: 10}, 400.0)])
     basis = replace(running(), warmup=slow)
     plan = applied(PLAN, [Change("--max-num-batched-tokens", "4096")])
-    assert refused(plan, basis) == ["start-timeout"]
-    mended = mended_of(plan, basis)
-    assert mended is not None
-    (change,) = mended.changes
-    assert change.name == READY_TIMEOUT
-    # An older plugin can't be told to wait; the fork's engine has no such end.
-    older = mended_of(
-        replace(plan, release_text="plugin-0.13"), replace(basis, printed=None)
+    assert refused(plan, basis) == []
+    (told,) = (
+        each
+        for each in cautions(predict(plan, basis), basis)
+        if each.code == "timeout-uncertain"
     )
-    assert older is not None
-    assert READY_TIMEOUT not in {each.name for each in older.changes}
-    assert older.changes
+    assert told.severity == "warning"
+    assert "issue 48031" in told.text
+    patient = applied(plan, [Change(READY_TIMEOUT, "99999")])
+    assert "timeout-uncertain" not in [
+        each.code for each in cautions(predict(patient, basis), basis)
+    ]
 
 
 def test_a_length_beyond_the_model_s_own() -> None:
@@ -474,7 +485,7 @@ def test_a_reserve_below_public_figures_is_raised_to_what_the_refusal_names() ->
     plan = Plan(
         "plugin-head",
         Flags(256, 0, 4096, 0),
-        {RESERVE: "0.001", READY_TIMEOUT: "9999"},
+        {RESERVE: "0.001"},
         utilisation_given=1.0,
     )
     (said,) = refusals(predict(plan, basis), basis)
@@ -521,7 +532,8 @@ def test_a_search_ends_when_its_buckets_are_spent() -> None:
 def test_a_search_that_is_cut_begins_anew_with_the_release_s_own_buckets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = Plan("plugin-0.26", Flags(256, 0, 40960, 0, strategy="lin"))
+    least = "VLLM_DECODE_BS_BUCKET_MIN"
+    plan = Plan("plugin-0.26", Flags(256, 0, 40960, 0, strategy="lin"), {least: "512"})
     basis = Basis(blocks=7593)
     found = predict(plan, basis)
     spent = iter([0, 400_000])
@@ -530,10 +542,8 @@ def test_a_search_that_is_cut_begins_anew_with_the_release_s_own_buckets(
     )
     mended = repair(found, basis)
     assert mended is not None
-    assert mended.changes == (
-        Change("--strategy", None),
-        Change("--max-num-seqs", "71"),
-    )
+    # That the strategy went too proved needless.
+    assert mended.changes == (Change(least, None), Change("--max-num-seqs", "71"))
     monkeypatch.setattr(
         "hpuwatch.gaudi.repair.Search", lambda basis: Search(basis, left=0)
     )

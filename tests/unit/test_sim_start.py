@@ -1,76 +1,63 @@
-"""A start of the simulated server, in this process and in no time at all."""
+"""A start of the simulated server of the plugin, in every release and manner."""
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import io
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import lru_cache
 
 import pytest
 
-from hpuwatch.app.rules import shipped_rules
 from hpuwatch.events import Event
 from hpuwatch.gaudi.buckets import Bucket
-from hpuwatch.parse.parser import Parser
-from hpuwatch.sim.config.options import parse_options
-from hpuwatch.sim.pace import Stopped
-from hpuwatch.sim.serve.engine import Engine
-from hpuwatch.sim.server import Server
-from hpuwatch.sim.talk.failures import engine_failed
-from hpuwatch.sim.world import EngineFailed
-from hpuwatch.source.assemble import Assembler
-from hpuwatch.testing.clock import FakeClock
+from hpuwatch.sim.families import family_of
+from hpuwatch.sim.talk.script import releases
+from hpuwatch.sim.talk.voice import Voice
 from hpuwatch.units import GIB, Amount
+from tests.simulated import Started, events_of, kinds, only
+from tests.simulated import start as _start
 
 pytestmark = pytest.mark.unit
 
+_RELEASES = [name for name in releases() if name.startswith("plugin-")]
 _SMALL = ("--max-num-seqs", "8", "--max-model-len", "2048")
+_TINY = (
+    *("--max-num-seqs", "2", "--max-model-len", "512"),
+    *("--max-num-batched-tokens", "256"),
+)
 _SAMPLE = (
     *("--max-num-seqs", "128", "--max-model-len", "4096"),
     *("--max-num-batched-tokens", "8192", "--gpu-memory-utilization", "0.9"),
 )
+_ORDER = [
+    "simulated_server",
+    "runtime_config_dump",
+    "bucketing_switch",
+    "model_load_start",
+    "weights_total",
+    "hpu_graph_wrap",
+    "model_compile_mem",
+    "model_profiling_run",
+    "memory_split",
+    "kv_capacity",
+    "kv_alloc_v1",
+    "cache_engine_init",
+    "bucket_config",
+    "buckets_generated",
+    "warmup_misc",
+    "warmup_progress",
+    "graph_summary",
+    "warmup_finished",
+    "engine_init_time",
+]
+"""The kinds of every start with graphs, by their last event."""
 
 
-@dataclass(frozen=True)
-class Started:
-    """What one start printed and became."""
-
-    server: Server
-    output: str
-    engine: Engine | None = None
-    failure: EngineFailed | None = None
-
-    @property
-    def pieces(self) -> list[str]:
-        return [piece for piece in re.split(r"[\r\n]+", self.output) if piece.strip()]
-
-
-def _start(*arguments: str, **env: str) -> Started:
-    output = io.StringIO()  # both streams, as in a file with 2>&1
-    # Waits shorter than a moment are not waited for: a start takes no real time.
-    options = parse_options([*arguments, "--speed", "1e12"], env)
-    server = Server(options, FakeClock(), {"stdout": output, "stderr": output})
-    try:
-        engine = asyncio.run(server.start())
-    except EngineFailed as failure:
-        engine_failed(server.world, failure)
-        return Started(server, output.getvalue(), failure=failure)
-    return Started(server, output.getvalue(), engine=engine)
-
-
-def _events(output: str) -> list[Event]:
-    parser, assembler = Parser(shipped_rules()), Assembler()
-    lines = [*assembler.feed(output.encode(), None), *assembler.close()]
-    events = [event for line in lines for event in parser.feed(line)]
-    events += parser.close()
-    assert parser.unparsed == 0
-    return events
-
-
-def _only(events: list[Event], kind: str) -> Event:
-    (event,) = [event for event in events if event.kind == kind]
-    return event
+@lru_cache
+def _sample() -> Started:
+    return _start(*_SAMPLE)
 
 
 def _amount(event: Event, name: str) -> Amount:
@@ -79,153 +66,210 @@ def _amount(event: Event, name: str) -> Amount:
     return value
 
 
+def _in_order(started: Started, expected: list[str]) -> bool:
+    seen = kinds(events_of(started.output))
+    assert set(expected) <= set(seen), sorted(set(expected) - set(seen))
+    last = {kind: at for at, kind in enumerate(seen)}
+    return sorted(expected, key=last.__getitem__) == expected
+
+
+@pytest.mark.parametrize("release", _RELEASES)
+def test_each_release_starts_in_the_real_order(release: str) -> None:
+    assert _in_order(_start("--release", release, *_TINY), _ORDER)
+
+
+@pytest.mark.parametrize("release", _RELEASES)
+@pytest.mark.parametrize(
+    ("arguments", "env", "kind", "count"),
+    [
+        ((), {"VLLM_DEVELOPER_MODE": "1"}, "warmup_bucket", None),
+        (("-tp", "2"), {}, "memory_split", 2),
+        ((), {"VLLM_SKIP_WARMUP": "true"}, "warmup_skipped", 2),
+        (("--enforce-eager",), {}, "warmup_finished", 2),
+        ((), {"VLLM_EXPONENTIAL_BUCKETING": "false"}, "bucket_env_echo", None),
+        ((), {"VLLM_CONTIGUOUS_PA": "1", "VLLM_DEFRAG": "1"}, "warmup_misc", None),
+        ((), {"VLLM_LOGGING_LEVEL": "DEBUG"}, "kv_capacity", 3),
+        (("--model", "qwen3-vl-32b"), {}, "warmup_bucket", 36),
+        (("--model", "qwen3.6-27b", "-tp", "1"), {}, "memory_split", 1),
+        ((), {"VLLM_MERGED_PREFILL": "true"}, "merged_prefill_override", None),
+        ((), {"PT_HPU_SDPA_QKV_SLICE_MODE_FWD": "1"}, "buckets_generated", 3),
+        ((), {"VLLM_ENABLE_BUCKETING": "no"}, "bucketing_switch", 5),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, (tuple, dict)) else "",
+)
+def test_each_manner_of_a_start_is_understood(
+    release: str,
+    arguments: tuple[str, ...],
+    env: Mapping[str, str],
+    kind: str,
+    count: int | None,
+) -> None:
+    started = _start("--release", release, *_TINY, *arguments, **env)
+    assert started.engine is not None
+    found = kinds(events_of(started.output)).count(kind)
+    assert found if count is None else found == count
+
+
+@pytest.mark.parametrize(
+    ("release", "prefix", "words"),
+    [
+        ("plugin-0.11", "EngineCore_DP0", "took 1 seconds"),
+        ("plugin-0.19", "EngineCore", "took 1 seconds"),
+        ("plugin-0.21", "EngineCore", "took 1 s"),
+    ],
+)
+def test_releases_differ_in_words_and_prefixes(
+    release: str, prefix: str, words: str
+) -> None:
+    output = _start("--release", release, *_TINY).output
+    plain = re.sub(r"\x1b\[[\d;]*m", "", output)
+    assert f"({prefix} pid=" in plain
+    assert re.search(words.replace("1", r"[\d.]+") + "$", plain, re.MULTILINE)
+
+
+def test_the_settings_dump_is_that_of_the_release() -> None:
+    older = _start("--release", "plugin-0.16", *_TINY, VLLM_EXPONENTIAL_BUCKETING="0")
+    dump = {
+        e.fields["key"]: e.fields["value"]
+        for e in events_of(older.output)
+        if e.kind == "runtime_config_dump" and "key" in e.fields
+    }
+    assert dump["bucketing_strategy"] == "linear_bucketing"
+    assert dump["unified_attn"] == "False"
+    assert dump["VLLM_EXPONENTIAL_BUCKETING"] == "False"
+    assert "row_parallel_chunks" not in dump
+    newer = _start(*_TINY, VLLM_BUCKETING_STRATEGY="pad").output
+    assert "    bucketing_strategy: pad\n" in newer
+    assert "unified_attn" not in newer
+
+
 def test_the_memory_lines_of_the_public_sample_come_out() -> None:
     """Llama-3.1-8B on Gaudi2 at 0.9 and 0.1: 79.22, 71.3, 7.13 and 64.17 GiB, 4107 blocks.
 
-    The sample is of the older engine.  This one takes one dummy block off the cache, so
-    that the cache and one block make the sample's figures.
+    The sample is of the fork, whose model tables are smaller; what this engine prints
+    follows from its own free memory by the same law.
     """
-    events = _events(_start(*_SAMPLE).output)
-    split = _only(events, "memory_split")
-    assert _amount(split, "free").printed == "79.22 GiB"
-    assert _amount(split, "usable").printed == "71.3 GiB"
-    assert _amount(split, "graphs").printed == "7.13 GiB"
+    events = events_of(_sample().output)
+    split = only(events, "memory_split")
+    free, usable = _amount(split, "free").bytes, _amount(split, "usable").bytes
+    assert free / GIB == pytest.approx(79.22, abs=0.4)
+    assert usable == pytest.approx(0.9 * free, rel=1e-3)
+    assert _amount(split, "graphs").bytes == pytest.approx(0.1 * usable, rel=1e-3)
     assert _amount(split, "dummy").printed == "16 MiB"
-    cache = _amount(split, "kv").bytes + _amount(split, "dummy").bytes
-    assert cache / GIB == pytest.approx(64.17, abs=0.01)
-    assert _only(events, "kv_alloc_v1").fields["usable"] == 4107 - 1
-
-
-def test_every_figure_of_a_start_is_understood() -> None:
-    events = _events(_start(*_SAMPLE).output)
-    kinds = [event.kind for event in events]
-    order = [
-        "simulated_server",
-        "runtime_config_dump",
-        "bucketing_switch",
-        "model_load_start",
-        "weights_total",
-        "hpu_graph_wrap",
-        "model_compile_mem",
-        "model_profiling_run",
-        "memory_split",
-        "kv_capacity",
-        "kv_alloc_v1",
-        "cache_engine_init",
-        "bucket_config",
-        "buckets_generated",
-        "warmup_progress",
-        "graph_summary",
-        "warmup_finished",
-        "engine_init_time",
-    ]
-    assert set(order) <= set(kinds)
-    last = {kind: at for at, kind in enumerate(kinds)}
-    assert sorted(order, key=last.__getitem__) == order
+    cache = _amount(split, "kv").bytes
+    blocks = only(events, "kv_alloc_v1").fields["usable"]
+    assert blocks == pytest.approx(cache / 2**24, abs=2)
 
 
 def test_each_phase_ends_at_its_last_bucket() -> None:
-    started = _start(*_SAMPLE)
+    events = events_of(_sample().output)
     lists = {
         event.fields["phase"]: event.fields["n"]
-        for event in _events(started.output)
+        for event in events
         if event.kind == "buckets_generated"
     }
     assert lists == {"prompt": 70, "decode": 45}
-    bars = [e.fields for e in _events(started.output) if e.kind == "warmup_progress"]
+    bars = [e.fields for e in events if e.kind == "warmup_progress"]
     for phase, total in lists.items():
         last = [bar for bar in bars if bar["phase"] == phase][-1]
         assert (last["i"], last["n"]) == (total, total)
 
 
 def test_one_seed_prints_one_log() -> None:
-    first, second = _start(*_SMALL), _start(*_SMALL)
-    assert first.output == second.output
+    first = _start(*_SMALL)
+    assert first.output == _start(*_SMALL).output
     assert _start(*_SMALL, "--seed", "1").output != first.output
 
 
 def test_every_rank_prints_its_own_memory_lines() -> None:
     started = _start("--model", "llama-3.1-70b", *_SMALL)
-    speakers = [
-        event.speaker.rank
-        for event in _events(started.output)
-        if event.kind == "memory_split"
-    ]
-    assert speakers == [0, 1, 2, 3]
+    events = events_of(started.output)
+    speakers = [e.speaker.rank for e in events if e.kind == "memory_split"]
+    assert sorted(speakers, key=str) == [0, 1, 2, 3]
     assert "(Worker_TP3 pid=" in started.output
     assert started.output.count("GPU KV cache size") == 1
+    assert started.output.count("Loading weights took") == 1
+
+
+def test_ranks_write_into_each_others_lines_as_real_ones_do() -> None:
+    output = _start("-tp", "2", *_TINY, VLLM_DEVELOPER_MODE="1").output
+    # The bar of one rank has begun a line on which the other goes on.
+    assert re.search(r"0/\d+ \[00:00<\?, \?item/s\]\(Worker_TP\d pid=\d+\) \r", output)
+    # A line past a bar comes behind a wiped bar, with the prefix of its own stream.
+    assert re.search(r"\r +\r\(Worker_TP1 pid=\d+\) \[Warmup\]\[Prompt\]\[1/", output)
+    ranks = {e.speaker.rank for e in events_of(output) if e.kind == "warmup_bucket"}
+    assert ranks == {0, 1}
+
+
+def test_bars_are_drawn_in_place_and_end_their_line_with_the_phase() -> None:
+    output = _start(*_TINY).output
+    (line,) = [x for x in output.split("\n") if "Prompt warmup processing" in x]
+    assert line.startswith("(EngineCore pid=")
+    assert line.count("\r") > 4
+    assert "\rPrompt warmup processing: 100%|██████████| " in line
 
 
 def test_developer_mode_tells_each_bucket_and_what_is_left() -> None:
     started = _start(*_SMALL, VLLM_DEVELOPER_MODE="1")
-    rows = [p for p in started.pieces if "[Warmup][Prompt]" in p]
-    assert re.search(
-        r"\[Warmup\]\[Prompt\]\[1/\d+\] batch_size:1 query_len:2048 num_blocks:\d+"
-        r" free_mem:\d",
-        rows[0],
-    )
-    free = [
-        _amount(event, "free").bytes
-        for event in _events(started.output)
-        if event.kind == "warmup_bucket"
-    ]
+    rows = [e for e in events_of(started.output) if e.kind == "warmup_bucket"]
+    first = rows[0].fields
+    assert (first["phase"], first["i"], first["bs"]) == ("prompt", 1, 1)
+    assert started.engine is not None
+    free = [_amount(row, "free").bytes for row in rows]
     assert free == sorted(free, reverse=True)
+
+
+def test_the_largest_bucket_is_warmed_first() -> None:
+    started = _start(*_SMALL, VLLM_DEVELOPER_MODE="1")
+    events = events_of(started.output)
+    first = next(e for e in events if e.kind == "warmup_bucket").fields
+    made = next(e for e in events if e.kind == "buckets_generated").fields["tuples"]
+    shape = Bucket(*(int(str(first[n])) for n in ("bs", "query_len", "num_blocks")))
+    assert isinstance(made, tuple)
+    assert shape == made[-1]
 
 
 def test_skipped_warmup_says_so_and_leaves_every_shape_cold() -> None:
     started = _start(*_SMALL, VLLM_SKIP_WARMUP="true")
-    kinds = [event.kind for event in _events(started.output)]
-    assert kinds.count("warmup_skipped") == 2
-    assert kinds.count("buckets_generated") == 4
+    assert kinds(events_of(started.output)).count("buckets_generated") == 4
     assert "warmup processing" not in started.output
     assert started.server.world.memory.graph_bytes == {}
 
 
 def test_eager_mode_reserves_nothing_and_captures_nothing() -> None:
     started = _start(*_SMALL, "--enforce-eager")
-    split = _only(_events(started.output), "memory_split")
+    split = only(events_of(started.output), "memory_split")
     assert _amount(split, "graphs").printed == "0 B"
+    assert "(VLLM_GRAPH_RESERVED_MEM=0)" in started.output
     assert "captured:" not in started.output
 
 
-def test_a_bad_reserve_is_a_warning() -> None:
-    started = _start(*_SMALL, VLLM_GRAPH_RESERVED_MEM="a lot")
-    assert "Invalid VLLM_GRAPH_RESERVED_MEM value, using default 0.1" in started.output
-    split = _only(_events(started.output), "memory_split")
-    assert split.fields["grm"] == 0.1
+def test_a_bad_reserve_is_a_warning_and_was_an_exception() -> None:
+    warned = _start(*_TINY, VLLM_GRAPH_RESERVED_MEM="a lot")
+    assert "using default 0.1" in warned.output
+    died = _start("--release", "plugin-0.16", *_TINY, VLLM_GRAPH_RESERVED_MEM="a lot")
+    assert died.failure is not None
+    assert "could not convert string to float: 'a lot'" in died.failure.reason
+    assert "Model profiling run took" in died.output
 
 
-def test_the_smaller_the_reserve_the_more_blocks() -> None:
-    few = _start(*_SMALL, VLLM_GRAPH_RESERVED_MEM="0.4").engine
-    many = _start(*_SMALL, VLLM_GRAPH_RESERVED_MEM="0.05").engine
-    assert few is not None
-    assert many is not None
-    assert many.scheduler.num_blocks > 1.5 * few.scheduler.num_blocks
-
-
-def test_warmup_dies_of_memory_when_reserve_and_margin_are_too_small() -> None:
-    arguments = (*_SAMPLE[:-1], "0.995")
-    started = _start(*arguments, VLLM_GRAPH_RESERVED_MEM="0.001")
+def test_too_little_memory_for_the_graphs_ends_the_warmup() -> None:
+    env = {"VLLM_GRAPH_RESERVED_MEM": "0.01"}
+    arguments = ("--gpu-memory-utilization", "0.99", "--max-num-seqs", "512")
+    started = _start(*arguments, "--max-num-batched-tokens", "16384", **env)
     assert started.failure is not None
-    faults = [e for e in _events(started.output) if e.kind == "fault"]
-    roots = [event for event in faults if event.fields["root"]]
-    assert {event.fields["name"] for event in roots} == {"device_oom_devmem"}
-    assert "Engine core initialization failed" in started.pieces[-1]
-    # A larger reserve is all that it needs.
-    assert _start(*arguments, VLLM_GRAPH_RESERVED_MEM="0.04").failure is None
-
-
-def test_a_model_that_does_not_fit_dies_while_loading() -> None:
-    started = _start("--model", "llama-3.1-70b", "--tensor-parallel-size", "1")
-    assert started.failure is not None
-    assert "PT_DEVMEM" in started.failure.reason
-    assert "memory_split" not in [e.kind for e in _events(started.output)]
+    assert "MODULE:PT_DEVMEM Allocation failed" in started.failure.reason
+    assert "Engine core initialization failed" in started.output
+    # The bar has ended its line before the traceback begins.
+    assert re.search(
+        r"item/s?(?:, \d+/\d+)?\]\n\(EngineCore pid=\d+\) ERROR", started.output
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "env", "reason"),
     [
-        ((), {"VLLM_BUCKETING_STRATEGY": "linear"}, "Invalid bucketing strategy"),
+        ((), {"VLLM_BUCKETING_STRATEGY": "linear"}, "ucketing"),
         (
             (),
             {"VLLM_PROMPT_BS_BUCKET_STEP": "two"},
@@ -243,8 +287,8 @@ def test_a_model_that_does_not_fit_dies_while_loading() -> None:
         ),
         ((), {"VLLM_GRAPH_RESERVED_MEM": "1.5"}, "No available memory for the cache"),
         (
-            ("--model", "qwen-32b", "--max-model-len", "200000"),
-            {},
+            ("--model", "qwen2.5-32b", "--max-model-len", "32768"),
+            {"VLLM_GRAPH_RESERVED_MEM": "0.9"},
             "the estimated maximum model length is",
         ),
     ],
@@ -258,18 +302,45 @@ def test_bad_settings_end_the_engine_with_the_real_words(
     assert "EngineCore failed to start." in started.output
 
 
+@pytest.mark.parametrize(
+    ("release", "words"),
+    [
+        ("plugin-0.11", "models's max seq len (2048), (0.50 GiB KV cache is needed"),
+        ("plugin-0.17", "models's max seq len (2048), (0.5 GiB KV cache is needed"),
+        ("plugin-0.26", "model's max seq len (2048), (0.5 GiB KV cache is needed"),
+    ],
+)
+def test_a_cache_too_small_is_told_in_the_words_of_the_release(
+    release: str, words: str
+) -> None:
+    arguments = ("--model", "qwen2.5-32b", "--max-model-len", "2048")
+    env = {"VLLM_GRAPH_RESERVED_MEM": "0.99"}
+    started = _start("--release", release, *arguments, **env)
+    assert started.failure is not None
+    assert words in started.failure.reason
+
+
+def test_a_death_with_several_ranks_is_told_by_each() -> None:
+    env = {"VLLM_DECODE_BS_BUCKET_STEP": "x"}
+    output = _start("-tp", "2", *_TINY, **env).output
+    assert output.count("WorkerProc hit an exception.") == 2
+    assert output.count("EngineCore failed to start.") == 1
+    assert "Process EngineCore:" in output
+
+
 def test_exponential_warns_of_what_it_ignores() -> None:
     output = _start(*_SMALL, VLLM_DECODE_BS_BUCKET_STEP="4").output
     warning = "VLLM_DECODE_BS_BUCKET_STEP=4 will be overwritten!"
-    assert warning in output
+    assert output.index(warning) < output.index("Decode bucket config")
     assert warning not in _start(*_SMALL, VLLM_PROMPT_QUERY_BUCKET_STEP="4").output
 
 
-def test_the_older_strategy_switch_is_told() -> None:
+def test_the_older_strategy_switch_is_told_once_per_phase() -> None:
     output = _start(*_SMALL, VLLM_EXPONENTIAL_BUCKETING="false").output
-    assert "VLLM_EXPONENTIAL_BUCKETING is deprecated" in output
-    assert "Overriding bucketing strategy exp with lin" in output
+    assert output.count("VLLM_EXPONENTIAL_BUCKETING is deprecated") == 2
     assert "Prompt bucket config (min, step, max_warmup) bs:" in output
+    older = _start("--release", "plugin-0.19", *_TINY, VLLM_EXPONENTIAL_BUCKETING="no")
+    assert "is deprecated and will be removed in a future" not in older.output
 
 
 def test_every_strategy_with_every_setting_prints_known_lines() -> None:
@@ -282,8 +353,7 @@ def test_every_strategy_with_every_setting_prints_known_lines() -> None:
     for strategy in ("exp", "lin", "pad"):
         started = _start(*_SMALL, VLLM_BUCKETING_STRATEGY=strategy, **env)
         assert started.engine is not None
-        # _events() itself asserts that no line was unknown.
-        assert _events(started.output)
+        assert events_of(started.output)  # which asserts that no line was unknown
 
 
 def test_larger_steps_make_fewer_buckets_and_a_shorter_warmup() -> None:
@@ -291,31 +361,90 @@ def test_larger_steps_make_fewer_buckets_and_a_shorter_warmup() -> None:
     fine = _start(*_SMALL, **lin)
     coarse = _start(*_SMALL, **lin, VLLM_PROMPT_QUERY_BUCKET_STEP="512")
     seconds = [
-        _only(_events(s.output), "warmup_finished").fields["s"] for s in (fine, coarse)
+        only(events_of(s.output), "warmup_finished").fields["s"] for s in (fine, coarse)
     ]
     assert isinstance(seconds[0], float)
     assert isinstance(seconds[1], float)
     assert seconds[1] < seconds[0] / 1.5
 
 
-def test_the_largest_bucket_is_warmed_first() -> None:
-    started = _start(*_SMALL, VLLM_DEVELOPER_MODE="1")
-    first = next(e for e in _events(started.output) if e.kind == "warmup_bucket")
-    assert started.engine is not None
-    largest = started.engine._shapes.buckets["prompt"][-1]
-    fields = first.fields
-    shape = Bucket(*(int(str(fields[n])) for n in ("bs", "query_len", "num_blocks")))
-    assert shape == largest
+def test_what_is_simulated_says_so_whatever_is_logged() -> None:
+    for env in ({"VLLM_LOGGING_LEVEL": "ERROR"}, {"VLLM_CONFIGURE_LOGGING": "0"}):
+        assert "this server is simulated" in _start(*_TINY, **env).output
 
 
-def test_a_stop_ends_the_start_at_its_next_wait() -> None:
-    async def stop_early(server: Server) -> None:
-        server.ask_stop()
-        await server.start()
+def test_one_front_end_waits_for_the_engine_as_long_as_it_takes() -> None:
+    """The variable bounds the wait of further API servers only, as vLLM's users measured."""
+    assert _start(*_SMALL, VLLM_ENGINE_READY_TIMEOUT_S="30").engine is not None
 
-    output = io.StringIO()
-    options = parse_options(["--speed", "1e12"], {})
-    server = Server(options, FakeClock(), {"stdout": output, "stderr": output})
-    with pytest.raises(Stopped):
-        asyncio.run(stop_early(server))
-    assert "Starting to load model" not in output.getvalue()
+
+def test_a_number_of_blocks_may_be_given() -> None:
+    output = _start(*_TINY, "--num-gpu-blocks-override", "100").output
+    assert re.search(
+        r"Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=100", output
+    )
+    assert "Usable num_blocks: 100, " in output
+
+
+class TestLength:
+    """``--max-model-len auto``: the length is cut to what the cache holds."""
+
+    def test_it_is_cut_where_the_cache_is_too_small(self) -> None:
+        started = _auto("0.2")
+        cut = events_of(started.output)
+        (event,) = (e for e in cut if e.fields.get("variant") == "auto_fit")
+        assert event.fields["len_from"] == 131072
+        fitting = event.fields["len_to"]
+        assert started.server.world.options.max_model_len == fitting
+        tokens = [e.fields["tokens"] for e in cut if "tokens" in e.fields]
+        assert started.engine is not None
+        assert fitting in tokens  # all of the cache, and not a block more
+
+    def test_it_stays_where_it_fits(self) -> None:
+        started = _auto("0.9")
+        assert "full model context length 131072 fits in" in started.output
+        assert started.server.world.options.max_model_len == 131072
+
+    def test_without_any_cache_there_is_no_length(self) -> None:
+        failure = _auto("0.0001").failure
+        assert failure is not None
+        assert failure.reason.startswith(
+            "ValueError: No available memory for the cache"
+        )
+
+
+def _auto(utilisation: str) -> Started:
+    words = ("--max-model-len", "auto", "--gpu-memory-utilization", utilisation)
+    return _start(*words, VLLM_SKIP_WARMUP="true")
+
+
+class TestBridge:
+    """The banner of the bridge tells the variables as they are set."""
+
+    @pytest.mark.parametrize("release", ["plugin-0.26", "fork-1.22"])
+    def test_it_tells_what_is_set(self, release: str) -> None:
+        words = ("--release", release, *_SMALL)
+        env = {"PT_HPU_MAX_COMPOUND_OP_SIZE": "17", "PT_CACHE_FOLDER_DELETE": "1"}
+        env |= {"PT_HPU_LAZY_MODE": "1", "VLLM_SKIP_WARMUP": "true"}
+        output = _start(*words, **env).output
+        assert " PT_HPU_MAX_COMPOUND_OP_SIZE = 17\n" in output
+        told = " PT_CACHE_FOLDER_DELETE = 1\n" in output
+        assert told is (release == "fork-1.22")  # the newer bridge doesn't tell it
+
+
+@pytest.mark.parametrize(
+    ("release", "python"), [("plugin-0.26", "3.12"), ("fork-1.21", "3.10")]
+)
+def test_a_taken_port_ends_it_in_the_words_of_the_family(
+    release: str, python: str
+) -> None:
+    started = _start("--release", release, *_TINY, VLLM_SKIP_WARMUP="true")
+    world, output = started.server.world, io.StringIO()
+    world.voice = Voice(world.voice.script, lambda: 0.0, {"stderr": output})
+    error = OSError(errno.EADDRINUSE, "Address already in use")
+    family_of(world.options.point).no_port(world, error)
+    frames = re.findall(
+        r'File ".*/python([\d.]+)/.*create_server_socket', output.getvalue()
+    )
+    assert frames == [python]
+    assert output.getvalue().endswith("OSError: [Errno 98] Address already in use\n")

@@ -26,6 +26,11 @@ def test_a_release_stands_where_its_version_says(text: str, point: Point) -> Non
     assert point_of(text) == point
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_older_engine_ends_with_the_plugin(release: str) -> None:
+    assert point_of(release).is_v0 is not release.startswith("plugin")
+
+
 def test_what_is_no_release_is_refused() -> None:
     with pytest.raises(ConfigError):
         point_of("teapot")

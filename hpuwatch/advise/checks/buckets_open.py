@@ -14,7 +14,7 @@ from hpuwatch.advise.checks.buckets_made import Made, made_of, speculates
 from hpuwatch.advise.finding import WARNING, Case, Sighting
 from hpuwatch.gaudi.coverage import Hole, holes, reach, widest
 from hpuwatch.gaudi.estimate import Estimate
-from hpuwatch.gaudi.lookup import first_fitting, warmed_prompts
+from hpuwatch.gaudi.lookup import first_of, warmed_prompts
 from hpuwatch.gaudi.model import DECODE, PROMPT, Bucket
 from hpuwatch.state.configured import bucket_of
 from hpuwatch.state.model import Miss, Start
@@ -216,7 +216,7 @@ def _is_found(made: Made, phase: str, bucket: Bucket) -> bool:
             )
             want = Bucket(size, 1, most)
             fits = most >= size
-        if fits and first_fitting(known, want) == bucket:
+        if fits and first_of(known, want) == bucket:
             return True
     return False
 

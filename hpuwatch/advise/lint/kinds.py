@@ -166,8 +166,8 @@ LINT_KINDS: tuple[LintKind, ...] = (
     ),
     LintKind(
         "ready-timeout",
-        ERROR,
-        "The front end gives the engine less time than warm-up takes.",
+        WARNING,
+        "The front end may give the engine less time than warm-up takes.",
         start.ready_timeout,
     ),
     LintKind(

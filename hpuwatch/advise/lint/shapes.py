@@ -27,6 +27,7 @@ from hpuwatch.gaudi.resolve import (
 _PREFILLS = "VLLM_PROMPT_BS_BUCKET_MAX"
 _DECODES = "VLLM_DECODE_BLOCK_BUCKET_MAX"
 _CHOOSERS = frozenset({STRATEGY, EXPONENTIAL, FILE_VARIABLE})
+_LEAST_DECODES = "VLLM_DECODE_BLOCK_BUCKET_MIN"
 
 _SIZES = {
     "max_num_seqs": "--max-num-seqs",
@@ -126,24 +127,41 @@ def capped_decodes(found: Configuration) -> Iterator[Remark]:
 
 
 def minimum_above_maximum(found: Configuration) -> Iterator[Remark]:
-    """See an axis whose minimum exceeds its maximum, which is an AssertionError."""
+    """See an axis whose minimum exceeds its maximum, which is mostly an AssertionError."""
     try:
-        acting = heeded(_resolved(found))
+        settings = _resolved(found)
     except ConfigError:
         return
-    for name in sorted(acting):
+    for name in sorted(heeded(settings)):
         if not name.endswith("_MIN"):
             continue
         least, top = name, name.removesuffix("MIN") + "MAX"
         setting = found.settings.get(least) or found.settings.get(top)
         low, high = _size(found, least), _size(found, top)
-        if setting is not None and low is not None and high is not None and low > high:
-            yield Remark(
-                setting,
-                f"The minimum ({low}) exceeds the maximum ({high}); the server does not "
-                "start (AssertionError), and its advice to skip warm-up is no cure.",
-                f"Set {least} to at most {top}.",
-            )
+        if setting is None or low is None or high is None or low <= high:
+            continue
+        exceeds = f"The minimum ({low}) exceeds the maximum ({high})"
+        cure = f"Set {least} to at most {top}."
+        if name == _LEAST_DECODES and _pulls_down(settings):
+            happens = "so the server takes a step less than the maximum instead"
+            yield Remark(setting, f"{exceeds}, {happens}.", cure, "warning")
+            continue
+        yield Remark(
+            setting,
+            f"{exceeds}; the server does not start (AssertionError), and its advice to skip "
+            "warm-up is no cure.",
+            cure,
+        )
+
+
+def _pulls_down(settings: BucketSettings) -> bool:
+    """Tell whether the least context of a decode gives way to the largest."""
+    dialect = dialect_of(settings.dialect)
+    return (
+        isinstance(dialect, PluginDialect)
+        and settings.strategy == "lin"
+        and not dialect.pool_bounds_lin
+    )
 
 
 def _size(found: Configuration, name: str) -> int | None:
@@ -158,7 +176,7 @@ def no_buckets(found: Configuration) -> Iterator[Remark]:
     Without the model's length only what doesn't depend on it is told.
     """
     told = (*minimum_above_maximum(found), *values.stops(found))
-    if any(each.about.name.startswith("VLLM_") for each in told):
+    if any(_stops_by_variable(each) for each in told):
         return
     try:
         settings = _resolved(found)
@@ -173,6 +191,10 @@ def no_buckets(found: Configuration) -> Iterator[Remark]:
             f"The server {error.end}.",
             str(error),
         )
+
+
+def _stops_by_variable(remark: Remark) -> bool:
+    return remark.severity is None and remark.about.name.startswith("VLLM_")
 
 
 def prepared(found: Configuration) -> Prepared | None:

@@ -10,7 +10,12 @@ from hpuwatch.advise.lint.shapes import prepared
 from hpuwatch.advise.lint.words import COMMAND
 from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.gaudi.model import DECODE, PROMPT
-from hpuwatch.gaudi.planning import READY_TIMEOUT, patient_seconds, ready_seconds
+from hpuwatch.gaudi.planning import (
+    READY_LIMIT,
+    READY_TIMEOUT,
+    patient_seconds,
+    ready_seconds,
+)
 from hpuwatch.gaudi.warmuptime import RECIPES
 from hpuwatch.parse.mask import mask_value
 
@@ -28,20 +33,16 @@ def ready_timeout(found: Configuration) -> Iterator[Remark]:
         return
     acts = KNOBS[READY_TIMEOUT].acts(found.at)
     setting = found.settings.get(READY_TIMEOUT) if acts else None
-    is_sure = warmup.low > seconds
     took = f"{warmup.value:.0f} s"
     if warmup.low < warmup.high:
         took += f" ({warmup.low:.0f} to {warmup.high:.0f})"
     yield Remark(
         setting or unset(READY_TIMEOUT, str(seconds)),
-        f"Warm-up takes about {took}, {warmup.origin}, and the front end waits "
-        f"{seconds} s for the engine, loading included: it "
-        f"{'ends' if is_sure else 'may end'} the server in its midst.",
-        f"Set {READY_TIMEOUT} to {patient_seconds(warmup.value)} or more, or have fewer "
-        "buckets."
+        f"Warm-up takes about {took}, {warmup.origin}, and the front end's limit is "
+        f"{seconds} s, loading included. {READY_LIMIT}",
+        f"To be sure, set {READY_TIMEOUT} to {patient_seconds(warmup.value)} or more."
         if acts
-        else "Have fewer buckets: this release waits no longer.",
-        None if is_sure else "warning",
+        else "Have one API server, or fewer buckets: this release has no longer limit.",
     )
 
 

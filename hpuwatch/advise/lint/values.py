@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from hpuwatch.advise.lint.configuration import Configuration
 from hpuwatch.advise.lint.remark import Remark
-from hpuwatch.gaudi.checks import Outcome
+from hpuwatch.gaudi.checks import Judgement, Outcome
 from hpuwatch.gaudi.dialects import dialect_of
 from hpuwatch.gaudi.heeded import unread
+from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.gaudi.resolve import STRATEGY, Flags
+from hpuwatch.gaudi.slices import SLICE_SIZE, counts, oversized
 
 _NO_FLAGS = Flags(1, 1, 1, 1)
 """Where values are read by what lists ask for, no flag chooses the strategy."""
@@ -27,7 +30,9 @@ def ending_as(outcome: Outcome) -> Callable[[Configuration], Iterator[Remark]]:
             if not knob.acts(found.at):
                 continue
             judged = knob.judge(setting.value, found.at)
-            if judged is not None and judged.outcome is outcome:
+            if judged is None or not _counts(judged, found):
+                continue
+            if judged.outcome is outcome:
                 cure = _CURES.get(outcome, f"Set a legal value: {knob.legal}.")
                 yield Remark(setting, f"{judged.text}.", cure)
 
@@ -54,3 +59,25 @@ def stops(found: Configuration) -> Iterator[Remark]:
         if not unread(each.about.name, dialect, _NO_FLAGS, found.env):
             yield each
     yield from other_variable(found)
+    yield from _oversized_slices(found)
+
+
+def _counts(judged: Judgement, found: Configuration) -> bool:
+    return counts(judged, dialect_of(found.release.dialect), _flags(found), found.env)
+
+
+def _flags(found: Configuration) -> Flags:
+    """Return what chooses the strategy besides variables: a bucket file."""
+    listed = found.bucket_file
+    return replace(_NO_FLAGS, bucket_file=listed.text if listed else None)
+
+
+def _oversized_slices(found: Configuration) -> Iterator[Remark]:
+    setting = found.settings.get(SLICE_SIZE)
+    if setting is None or not KNOBS[SLICE_SIZE].acts(found.at):
+        return
+    dialect = dialect_of(found.release.dialect)
+    tokens = found.number("--max-num-batched-tokens") or 0
+    why = oversized(dialect, _flags(found), found.env, tokens)
+    if why is not None:
+        yield Remark(setting, f"{why}.", "Set less, or unset it.")

@@ -53,7 +53,7 @@ from hpuwatch.state.configured import (
 from hpuwatch.state.model import DECODE, Start, value_of
 
 DECODE_ABOVE = "decode-above-cache"
-_OF_WARMUP = frozenset({DECODE_ABOVE, "graphs-above-reserve", "start-timeout"})
+_OF_WARMUP = frozenset({DECODE_ABOVE, "graphs-above-reserve"})
 """Refusals that a start only disproves by getting through its warm-up."""
 _MENDED = frozenset({"kv-short", "kv-none", "warmup-oom", "warmup-timeout"})
 """Deaths that settings of memory, sizes and times can mend."""
@@ -297,7 +297,7 @@ def _mending(
 
 def desk_of(starts: Sequence[Start], lessons: Sequence[Lesson] = ()) -> Desk:
     """Return the running server, looked at once; all of it may be unknown."""
-    start, fault = starts[-1], root_fault(starts[-1])
+    start = starts[-1]
     try:
         baseline = baseline_of(starts, lessons=lessons)
         now = predict(baseline.plan, baseline.basis) if baseline else None
@@ -307,8 +307,6 @@ def desk_of(starts: Sequence[Start], lessons: Sequence[Lesson] = ()) -> Desk:
     excused = {each.code for each in said if _disproves(start, each.code)}
     if not died_at_first_decode(start):
         excused.add(DECODE_ABOVE)
-    if fault is None or code_of(fault) != "warmup-timeout":
-        excused.add("start-timeout")
     return Desk(start, baseline, now, tuple(starts[:-1]), frozenset(excused), then=now)
 
 

@@ -13,10 +13,10 @@ from math import ceil, inf
 
 from hpuwatch.advise.plan.padding import padding_percent
 from hpuwatch.advise.plan.reserve import Proposal
+from hpuwatch.gaudi.caution import ready_after
 from hpuwatch.gaudi.estimate import Estimate, exactly
 from hpuwatch.gaudi.model import DECODE, PROMPT
 from hpuwatch.gaudi.predict import Forecast
-from hpuwatch.gaudi.refusal import ready_after
 from hpuwatch.units import Amount, format_bytes, rounding_bytes
 
 _ROUNDING_BLOCKS = 1

@@ -30,7 +30,7 @@ from hpuwatch.advise.plan.wish import (
 )
 from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.basis import Basis, Device
-from hpuwatch.gaudi.caution import cautions
+from hpuwatch.gaudi.caution import cautions, ready_after
 from hpuwatch.gaudi.estimate import Estimate, exactly
 from hpuwatch.gaudi.graphlaw import prior
 from hpuwatch.gaudi.handset import first_reserve
@@ -46,7 +46,7 @@ from hpuwatch.gaudi.planning import (
     patient_seconds,
 )
 from hpuwatch.gaudi.predict import Forecast, predict
-from hpuwatch.gaudi.refusal import UNMENDED, Remark, ready_after, refusals
+from hpuwatch.gaudi.refusal import UNMENDED, Remark, refusals
 from hpuwatch.gaudi.remedies import MAX_LEN, MAX_SEQS
 from hpuwatch.gaudi.repair import repair
 from hpuwatch.gaudi.resolve import MAX_NUM_SEQS, Flags

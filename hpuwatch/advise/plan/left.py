@@ -21,6 +21,7 @@ from hpuwatch.advise.figures import (
 )
 from hpuwatch.advise.finding import INFO, Finding, gravest
 from hpuwatch.advise.plan.whole import Planned
+from hpuwatch.gaudi.caution import ready_after
 from hpuwatch.gaudi.planning import (
     READY_TIMEOUT,
     RESERVE,
@@ -28,7 +29,6 @@ from hpuwatch.gaudi.planning import (
     default_utilisation,
 )
 from hpuwatch.gaudi.predict import Forecast
-from hpuwatch.gaudi.refusal import ready_after
 from hpuwatch.gaudi.remedies import MAX_LEN, MAX_SEQS
 from hpuwatch.life.phases import Phase
 from hpuwatch.state.model import DECODE, PROMPT, Start, value_of

@@ -30,6 +30,7 @@ from hpuwatch.advise.plan.reserve import (
     propose,
 )
 from hpuwatch.gaudi.buckets import Bucket
+from hpuwatch.gaudi.caution import ready_after
 from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.gaudi.planning import (
     READY_TIMEOUT,
@@ -41,7 +42,6 @@ from hpuwatch.gaudi.planning import (
     patient_seconds,
 )
 from hpuwatch.gaudi.predict import Forecast
-from hpuwatch.gaudi.refusal import ready_after
 from hpuwatch.gaudi.resolve import FILE_VARIABLE
 from hpuwatch.gaudi.variables import flag_number
 from hpuwatch.life.phases import Phase

@@ -85,6 +85,8 @@ SHAPES = (
         "0",
         "a whole number of tokens",
         checks.whole(0),
+        "vLLM up to 0.6 refuses it.",
+        refused="fork-..1.20 vllm-..0.6",
     ),
 )
 

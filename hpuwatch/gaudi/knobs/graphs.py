@@ -83,7 +83,8 @@ ATTENTION = (
         "plugin-0.21..",
         "min(max_num_batched_tokens, 8192)",
         "a whole number, 1024 or more",
-        checks.whole(1024, checks.Outcome.DIES),
+        checks.sliced_from,
+        "Looked at where attention is sliced, under pad.",
     ),
     Knob(
         "VLLM_HPU_FSDPA_SLICE_CHUNK_SIZE",
@@ -91,8 +92,10 @@ ATTENTION = (
         "Tokens of a slice of fused attention.",
         "plugin-0.21..",
         "half of the threshold, rounded up to 1024",
-        "a whole number, 1024 or more",
-        checks.whole(1024, checks.Outcome.DIES),
+        "a multiple of 1024, at most the threshold",
+        checks.slice_size,
+        "Looked at where attention is sliced, under pad: other sizes are rounded up, and one "
+        "above the threshold stops the server.",
     ),
     Knob(
         "VLLM_HPU_FSDPA_SLICE_WITH_GRAPH_BREAKS",

@@ -146,7 +146,7 @@ LOGS = (
         "all",
         "1",
         "0 or 1",
-        checks.one_of("0", "1"),
+        checks.switch,
         beware="With 0 hpuwatch sees few lines, or none.",
     ),
     Knob("NO_COLOR", "logs", "No colours if set at all.", "all", "not set", "anything"),

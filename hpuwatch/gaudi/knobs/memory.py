@@ -159,10 +159,12 @@ MEMORY = (
         "--data-parallel-size",
         "memory",
         "Copies of the whole engine, each with cards of its own.",
-        "all",
+        "fork-1.21.. vllm-0.7.. plugin",
         "1",
         COUNT,
         checks.count,
+        "vLLM up to 0.6 refuses it.",
+        refused="fork-..1.20 vllm-..0.6",
     ),
     Knob(
         "PT_HPUGRAPH_DISABLE_TENSOR_CACHE",

@@ -1,1 +1,1 @@
-"""Faults on demand: scenarios, and the moments at which they strike."""
+"""Faults on demand: scenarios, a control endpoint, and what each fault does."""

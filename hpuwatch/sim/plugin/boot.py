@@ -1,59 +1,56 @@
-"""The start of the simulated server: what it prints and how long it takes, up to warm-up.
+"""How a server of the plugin comes up: what the API server and the engine say before weights.
 
-The order is that of real starts: front end, engine, environment dump, weights, profile run,
-split of memory, KV cache.  With tensor parallelism every rank prints its own lines.
+The order is that of real starts.  Every process tells of the plugin when it imports it, long
+before it has a prefix; with tensor parallelism every rank prints its own lines.
 """
 
 from __future__ import annotations
 
-from hpuwatch.gaudi.buckets import BucketSettings
-from hpuwatch.gaudi.memory import blocks_in, split
-from hpuwatch.sim.config.knobs import (
-    DEFAULT_RESERVE,
-    KnobError,
-    Knobs,
-    is_true,
-    read_knobs,
-    unknown_to_core,
-)
-from hpuwatch.sim.config.options import Options
-from hpuwatch.sim.talk.bars import Bar
-from hpuwatch.sim.truth.device import DeviceFull, Memory
-from hpuwatch.sim.truth.recipes import Recipes
-from hpuwatch.sim.world import EngineFailed, World
-from hpuwatch.units import GIB, KIB, MIB, format_bytes
+from collections.abc import Iterator
+from dataclasses import fields
 
-_IMPORT_SECONDS = 9.0
-_ENGINE_START_SECONDS = 7.0
-_HOST_TOTAL = 1007 * GIB
-_HOST_USED = 61 * GIB
+from hpuwatch.sim.config.options import Options
+from hpuwatch.sim.plugin.buckets import older_strategy
+from hpuwatch.sim.start.bridge import tell_bridge
+from hpuwatch.sim.truth import host
+from hpuwatch.sim.world import World
+
+_PORT = 29500
+_FP8_BYTES = 1.5  # at most, per parameter: some matrices stay in bf16
 
 
 async def front_end(world: World) -> None:
-    """Print what the API server says before it starts the engine."""
-    options, say = world.options, world.voice.say
-    front = world.speakers.front
-    for name in ("plugins", "plugin", "plugin_loading", "plugin_active", "no_pinning"):
-        say("", name)
-    await world.pace.spend(_IMPORT_SECONDS)
+    """Print what the API server says before it starts the engine.
+
+    Raises:
+        EngineFailed: the environment holds a value that it dies of.
+    """
+    options, say, front = world.options, world.voice.say, world.speakers.front
+    world.check("import", "_configure_vllm_root_logger")
+    _import(world)
+    await world.pace.spend(world.times.import_seconds())
     say(front, "simulated")
-    say(front, "banner_version", version=world.voice.script.version)
-    say(front, "banner_model", model=options.given_model)
+    version = world.voice.script.version
+    say(front, "api_version", version=version)
+    say(front, "banner", version=version, model=options.given_model)
     say(front, "non_default", arguments=dict(options.shown))
-    for name in unknown_to_core(options.env):
+    for name in world.knobs.unknown_variables:
         say(front, "unknown_variable", name=name)
+    world.check("front", "create_engine_config")
     say(front, "architecture", architecture=options.model.architecture)
     say(front, "max_model_len", max_model_len=options.max_model_len)
     say(front, "workaround")
-    say(
-        front,
-        "chunked_prefill",
-        max_num_batched_tokens=options.max_num_batched_tokens,
-    )
+    if "max_num_seqs" not in options.given:
+        say(front, "default_seqs", max_num_seqs=options.max_num_seqs)
+    budget = options.max_num_batched_tokens
+    say(front, "chunked_prefill", max_num_batched_tokens=budget)
     say(front, "asynchronous")
+    for warned in world.knobs.warned("front"):
+        say(front, warned.line, **warned.values)
     say(front, "no_compilation")
-    if _contiguous(options):
-        say(front, "contiguous_pa")
+    say(front, "custom_ops")
+    if options.quantization == "inc":
+        say(front, "inc_cpu")
 
 
 async def engine_start(world: World) -> None:
@@ -63,186 +60,101 @@ async def engine_start(world: World) -> None:
         EngineFailed: the environment holds a value that they die of.
     """
     voice, speakers = world.voice, world.speakers
-    await world.pace.spend(_ENGINE_START_SECONDS)
-    voice.say(
-        speakers.engine,
-        "engine_config",
-        version=voice.script.version,
-        config=_config(world.options),
-    )
-    count = len(speakers.unranked)
-    for rank, speaker in enumerate(speakers.unranked):
-        voice.say(speaker, "world", world=count, rank=rank, port=29500)
-    for rank, speaker in enumerate(speakers.unranked):
-        voice.say(speaker, "rank", world=count, rank=rank)
-    try:
-        world.knobs = read_knobs(world.options.env)
-    except KnobError as error:
-        raise EngineFailed(str(error), "initialize_worker") from None
-    for speaker in speakers.unranked:
-        if world.knobs.strategy_overruled is not None:
-            _strategy_warnings(world, speaker)
-        _dump(world, speaker)
-        voice.say(speaker, "attention")
-        voice.say(speaker, "bucketing_on")
-    world.recipes = Recipes(
-        world.knobs.recipe_cache,
-        world.options.model.name,
-        world.options.card.name,
-        world.options.tensor_parallel,
-    )
+    _import(world, speakers.engine)
+    await world.pace.spend(world.times.engine_start_seconds())
+    version = voice.script.version
+    config = ", ".join(f"{name}={value}" for name, value in _config(world))
+    voice.say(speakers.engine, "engine_config", version=version, config=config)
+    _workers_meet(world)
+    world.check("worker", "init_worker")
+    world.open_recipes()
+    for rank in world.in_some_order():
+        _runner(world, speakers.unranked[rank])
     world.each_rank("no_quantisation")
+    count = len(speakers.ranks)
+    threads = host.CORES // count
+    world.each_rank("threads", threads=threads, cores=host.CORES, world=count)
+    for warned in world.knobs.warned("worker"):
+        world.each_rank(warned.line, **warned.values)
 
 
-async def load_weights(world: World) -> None:
-    """Load the model.
-
-    Raises:
-        EngineFailed: it doesn't fit on the cards.
-    """
-    options, voice, speakers = world.options, world.voice, world.speakers
-    world.each_rank("loading", model=options.given_model)
-    seconds = world.times.load_seconds()
-    shards = options.model.shards
-    bar = Bar(shards, unit="it")
-    voice.say(speakers.ranks[0], "shards", **bar.fields())
-    for _ in range(shards):
-        await world.pace.spend(seconds / shards)
-        bar.wait(seconds / shards)
-        bar.advance()
-        voice.say(speakers.ranks[0], "shards", **bar.fields())
-    try:
-        world.memory.take(world.truth.weights_bytes)
-    except DeviceFull as error:
-        raise world.full(error, "load_model") from None
-    voice.say(speakers.ranks[0], "loaded_in", seconds=seconds)
-    world.each_rank("weights", gib=world.truth.weights_bytes / GIB)
-    world.each_rank("wrapped", gib=0.0)
-    world.each_rank("compiled", gib=0.0)
-    world.each_rank("block_size", block_size=options.block_size)
+def _workers_meet(world: World) -> None:
+    """Print how the workers come up and find each other; one card has no worker."""
+    voice, workers = world.voice, world.speakers.unranked
+    count = len(workers)
+    if count > 1:
+        voice.say(world.speakers.engine, "executor", count=count)
+        for _ in workers:
+            _import(world)
+    for rank in world.in_some_order():
+        values = {"world": count, "rank": rank, "port": _PORT}
+        voice.say(workers[rank], "world", **values)
+    for rank in range(count):
+        tell_bridge(world, rank)
+    for rank in [0] if voice.once("rank") else range(count):
+        voice.say(workers[rank], "rank", world=count, rank=rank)
 
 
-async def divide_memory(world: World) -> int:
-    """Run the profile, divide the free memory, and return the KV blocks.
-
-    Raises:
-        EngineFailed: no cache is left, or it can't hold one request.
-    """
-    options, knobs, memory = world.options, world.knobs, world.memory
-    await world.pace.spend(world.times.profile_seconds())
-    world.each_rank("profile_run", **_amounts(memory, 0, 7 * MIB))
-    if knobs.reserve_was_bad:
-        world.each_rank("bad_reserve", default=DEFAULT_RESERVE)
-    ratio: float = 0 if options.enforce_eager else knobs.reserve
-    block = world.truth.block_bytes
-    parts = split(memory.free_bytes, options.utilisation, ratio, block)
-    world.each_rank(
-        "split",
-        free=format_bytes(memory.free_bytes),
-        usable=format_bytes(parts.usable_bytes),
-        utilisation=options.utilisation,
-        reserve=format_bytes(parts.reserve_bytes),
-        ratio=ratio,
-        dummy=format_bytes(block),
-        cache=format_bytes(parts.kv_cache_bytes),
-    )
-    blocks = _checked_blocks(world, parts.kv_cache_bytes)
-    await _make_cache(world, blocks)
-    return blocks
+def engine_ready(world: World, blocks: int, seconds: float) -> None:
+    """Print what the engine says when it is ready, which settles its settings once more."""
+    say, speakers = world.voice.say, world.speakers
+    say(speakers.engine, "engine_ready", seconds=seconds)
+    say(speakers.engine, "asynchronous")
+    if world.knobs.contiguous_pa:
+        say(speakers.engine, "contiguous_pa")
+    say(speakers.engine, "custom_ops")
+    say(speakers.front, "cache_blocks", blocks=blocks)
 
 
-async def _make_cache(world: World, blocks: int) -> None:
-    options, memory = world.options, world.memory
-    say, engine = world.voice.say, world.speakers.engine
-    tokens = blocks * options.block_size
-    say(engine, "kv_tokens", tokens=tokens)
-    say(
-        engine,
-        "concurrency",
-        max_model_len=options.max_model_len,
-        times=tokens / options.max_model_len,
-    )
-    cache = (blocks + 1) * world.truth.block_bytes
-    await world.pace.spend(0.6)
-    try:
-        memory.take(cache)
-    except DeviceFull as error:
-        raise world.full(error, "initialize_kv_cache") from None
-    slots = (blocks + 1) * options.block_size
-    world.each_rank("kv_blocks", blocks=blocks, slots=slots, pad_slot=tokens)
-    world.each_rank("cache_engine", **_amounts(memory, cache, 12 * KIB))
+def _import(world: World, speaker: str = "") -> None:
+    """Tell of the plugin as a process does that imports it, before it has a prefix."""
+    facts = world.voice.script.facts
+    say, times = world.voice.say, facts["imports"]
+    for _ in range(times):
+        for name in ("plugins", "plugin", "plugin_loading"):
+            say("", name)
+    for _ in range(times):
+        say("", "plugin_active")
+    say("", "triton")
+    say(speaker if facts["pins_late"] else "", "no_pinning")
 
 
-def bucket_settings(options: Options, knobs: Knobs, blocks: int) -> BucketSettings:
-    """Return what decides the bucket lists."""
-    return BucketSettings(
-        max_num_seqs=options.max_num_seqs,
-        max_num_batched_tokens=options.max_num_batched_tokens,
-        max_model_len=options.max_model_len,
-        num_blocks=blocks,
-        block_size=options.block_size,
-        contiguous_pa=knobs.contiguous_pa,
-        max_num_prefill_seqs=knobs.max_prefill_seqs,
-        strategy=knobs.strategy,
-        env=knobs.bucket_env or {},
-    )
-
-
-def _checked_blocks(world: World, cache_bytes: int) -> int:
-    options, block = world.options, world.truth.block_bytes
-    if cache_bytes <= 0:
-        raise EngineFailed(world.voice.error("no_cache"), "get_kv_cache_configs")
-    blocks = blocks_in(cache_bytes, block)
-    needed = -(-options.max_model_len // options.block_size)
-    if blocks < needed:
-        raise EngineFailed(
-            world.voice.error(
-                "cache_too_small",
-                max_model_len=options.max_model_len,
-                needed=needed * block / GIB,
-                available=cache_bytes / GIB,
-                estimate=blocks * options.block_size,
-            ),
-            "get_kv_cache_configs",
-        )
-    return blocks
-
-
-def _amounts(memory: Memory, device: int, host: int) -> dict[str, str]:
-    return {
-        "device": format_bytes(device),
-        "used": format_bytes(memory.used_bytes),
-        "total": format_bytes(memory.total_bytes),
-        "host": format_bytes(host),
-        "host_used": format_bytes(_HOST_USED),
-        "host_total": format_bytes(_HOST_TOTAL),
-    }
-
-
-def _strategy_warnings(world: World, speaker: str) -> None:
-    knobs, voice = world.knobs, world.voice
-    voice.say(speaker, "strategy_deprecated")
-    if knobs.strategy_overruled != knobs.strategy:
-        voice.say(
+def _runner(world: World, speaker: str) -> None:
+    """Print what a worker says when it makes its model runner."""
+    knobs, say = world.knobs, world.voice.say
+    _settings(world, speaker)
+    say(speaker, "attention", backend=backend_of(world))
+    say(speaker, "bucketing_on" if knobs.bucketing else "bucketing_off")
+    shape = world.options.model.shape
+    if shape.recurrent is not None:
+        say(
             speaker,
-            "strategy_overruled",
-            strategy=knobs.strategy_overruled,
-            new_strategy=knobs.strategy,
-            value=world.options.env["VLLM_EXPONENTIAL_BUCKETING"],
+            "hybrid_layers",
+            layers=shape.layers - shape.attention_layers,
+            hybrid_cache=str(bool(knobs.hybrid_cache)).lower(),
+            naive_sharing="true",
+            compact=int(bool(knobs.compact_gdn)),
         )
 
 
-def _dump(world: World, speaker: str) -> None:
+def backend_of(world: World) -> str:
+    """Return the attention backend that the model gets, as the plugin calls it."""
+    is_latent = world.options.model.shape.latent is not None
+    return "HPUAttentionMLA" if is_latent else "HPUAttentionV1"
+
+
+def _settings(world: World, speaker: str) -> None:
+    """Print the sections of the settings that the plugin has detected."""
     options, knobs, voice = world.options, world.knobs, world.voice
-    values = {
+    values = {field.name: getattr(knobs, field.name) for field in fields(knobs)} | {
         "card": options.card.name,
         "build": voice.script.build,
+        "bridge_mode": "lazy" if knobs.lazy else "eager",
         "model_type": options.model.kind,
-        "prefix_caching": options.prefix_caching and not knobs.contiguous_pa,
-        "fused": options.card.name != "gaudi2",
-        "skip_warmup": knobs.skip_warmup,
-        "contiguous_pa": knobs.contiguous_pa,
-        "strategy": knobs.strategy,
+        # The plugin derives it from contiguous attention, whatever the flag says.
+        "prefix_caching": not knobs.contiguous_pa,
+        "older_strategy": older_strategy(knobs.strategy),
+        "dispatch": knobs.lazy,
     }
     for section, entries in voice.script.dump.items():
         voice.say(speaker, "dump_section", section=section)
@@ -253,31 +165,47 @@ def _dump(world: World, speaker: str) -> None:
         voice.say(speaker, "dump_value", key=key, value=flag)
 
 
-def _contiguous(options: Options) -> bool:
-    return is_true(options.env.get("VLLM_CONTIGUOUS_PA"))
-
-
-def _config(options: Options) -> str:
-    model = options.given_model
-    fields: dict[str, object] = {
-        "model": repr(model),
+def _config(world: World) -> Iterator[tuple[str, object]]:
+    """Return the fields of vLLM's configuration that a start shows, in its order."""
+    options, model = world.options, repr(world.options.given_model)
+    dtype = f"torch.{options.dtype.replace('auto', 'bfloat16')}"
+    yield from {
+        "model": model,
         "speculative_config": None,
-        "tokenizer": repr(model),
+        "tokenizer": model,
         "skip_tokenizer_init": False,
+        "tokenizer_mode": "auto",
+        "revision": None,
+        "tokenizer_revision": None,
         "trust_remote_code": False,
-        "dtype": "torch.bfloat16",
+        "dtype": dtype,
         "max_seq_len": options.max_model_len,
-        "load_format": "auto",
-        "tensor_parallel_size": options.tensor_parallel,
-        "pipeline_parallel_size": 1,
-        "data_parallel_size": 1,
-        "quantization": None,
+        "download_dir": None,
+        "load_format": options.load_format,
+    }.items()
+    yield from _parallel_config(options)
+    yield from {
         "enforce_eager": options.enforce_eager,
-        "kv_cache_dtype": "auto",
+        "kv_cache_dtype": options.kv_cache_dtype,
         "device_config": "hpu",
         "seed": options.seed,
         "served_model_name": options.served_names[0],
-        "enable_prefix_caching": options.prefix_caching and not _contiguous(options),
-        "enable_chunked_prefill": True,
-    }
-    return ", ".join(f"{key}={value}" for key, value in fields.items())
+        "enable_prefix_caching": options.prefix_caching
+        and not world.knobs.contiguous_pa,
+        "enable_chunked_prefill": options.chunked_prefill,
+        "pooler_config": None,
+    }.items()
+
+
+def _parallel_config(options: Options) -> Iterator[tuple[str, object]]:
+    yield "tensor_parallel_size", options.tensor_parallel
+    yield "pipeline_parallel_size", options.pipeline_parallel
+    yield "data_parallel_size", options.data_parallel
+    yield "disable_custom_all_reduce", True
+    yield "quantization", options.quantization or _checkpoint_quantisation(options)
+
+
+def _checkpoint_quantisation(options: Options) -> str | None:
+    """Return how the checkpoint itself is quantised: fp8 takes a byte for each parameter."""
+    model = options.model
+    return "fp8" if model.checkpoint_bytes < _FP8_BYTES * model.parameters else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from hpuwatch.sim.faults.hooks import Moment
+from hpuwatch.sim.hooks import Moment
 from hpuwatch.sim.plugin import boot
+from hpuwatch.sim.plugin.cache import divide_memory
+from hpuwatch.sim.plugin.load import load_weights
 from hpuwatch.sim.plugin.warmup import warm_up
-from hpuwatch.sim.serve.shapes import Warmed
+from hpuwatch.sim.shapes import Warmed
 from hpuwatch.sim.world import World
 
 
@@ -14,20 +16,18 @@ async def start(world: World) -> Warmed:
 
     Raises:
         EngineFailed: the engine died on the way.
-        Stopped: the server was asked to stop.
     """
     await world.faults.at(Moment("import"))
     await boot.front_end(world)
     await world.faults.at(Moment("engine"))
     await boot.engine_start(world)
-    began = world.pace.passed
     await world.faults.at(Moment("load"))
-    await boot.load_weights(world)
+    await load_weights(world)
+    began = world.pace.passed
     await world.faults.at(Moment("profile"))
-    blocks = await boot.divide_memory(world)
+    blocks = await divide_memory(world)
+    world.recipes.kv_blocks = blocks
     shapes, warm = await warm_up(world, blocks)
-    world.voice.say(
-        world.speakers.engine, "engine_ready", seconds=world.pace.passed - began
-    )
+    boot.engine_ready(world, blocks, world.pace.passed - began)
     await world.faults.at(Moment("ready"))
     return Warmed(blocks, shapes, warm)

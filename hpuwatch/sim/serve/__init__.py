@@ -1,1 +1,1 @@
-"""The simulated server while it serves: schedule, steps, HTTP and metrics."""
+"""The simulated server while it serves: schedule, steps, answers and metrics."""

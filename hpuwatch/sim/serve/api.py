@@ -1,74 +1,52 @@
-"""The routes: completions (streaming too), models, health, version and metrics.
+"""The routes: completions and chats, models, tokens, health, version and metrics.
 
-Request contents are never printed or kept; only their lengths matter here.
+Request contents are never kept, nor printed but where V0 logs its requests: only their
+lengths matter here, and to the prefix cache whether they are alike.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
+from hpuwatch.gaudi.spans import covers
+from hpuwatch.sim.http.front import Connection
+from hpuwatch.sim.http.wire import HttpRequest, Response, json_response
+from hpuwatch.sim.serve.answers import Choice, End, Form
+from hpuwatch.sim.serve.asked import Reader
 from hpuwatch.sim.serve.engine import Engine, Job
+from hpuwatch.sim.serve.fields import Fields
 from hpuwatch.sim.serve.metrics import exposition
-from hpuwatch.sim.serve.wire import (
-    BadRequest,
-    HttpRequest,
-    Response,
-    chunk,
-    head,
-    json_response,
-    read_request,
-    whole,
-)
+from hpuwatch.sim.serve.question import Question
+from hpuwatch.sim.serve.refusals import Refused, dead, invalid, not_valid
+from hpuwatch.sim.serve.requestlog import RequestLog
+from hpuwatch.sim.serve.schedule import Request
+from hpuwatch.sim.serve.tally import Served
+from hpuwatch.sim.serve.tokens import fingerprint, pieces_of, text_of, token_id
+from hpuwatch.sim.truth.dice import dice
 from hpuwatch.sim.world import World
 
-ROUTES = {
-    "/version": "GET",
-    "/health": "GET",
-    "/metrics": "GET",
-    "/ping": "GET",
-    "/v1/models": "GET",
-    "/v1/completions": "POST",
-}
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
-_DEFAULT_MAX_TOKENS = 16
-_WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+_COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
+ROUTES: Mapping[str, str] = {
+    "/health": "GET",
+    "/load": "GET",
+    "/ping": "GET, POST",
+    "/tokenize": "POST",
+    "/detokenize": "POST",
+    "/v1/models": "GET",
+    "/version": "GET",
+    _CHAT: "POST",
+    _COMPLETIONS: "POST",
+    "/metrics": "GET",
+}
+"""The paths that are answered, with their methods."""
 
-
-class Refused(Exception):  # noqa: N818  an answer, not a failure of ours
-    """A request that vLLM would refuse, with its status and words."""
-
-    def __init__(self, status: HTTPStatus, kind: str, message: str) -> None:
-        """Make the answer."""
-        super().__init__(message)
-        self.response = json_response(
-            {
-                "error": {
-                    "message": message,
-                    "type": kind,
-                    "param": None,
-                    "code": status.value,
-                }
-            },
-            status,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A completion as asked for, checked."""
-
-    model: str
-    prompt: str  # only its hash decides where the model would stop by itself
-    prompt_tokens: int
-    end_tokens: int
-    reason_at_end: str
-    stream: bool
-    stream_usage: bool
+_JSON = frozenset({_CHAT, _COMPLETIONS, "/tokenize", "/detokenize"})
+_STUMBLES = "fork-..1.21"  # over a body of another type
+_UNCOUNTED = frozenset({"/metrics", "/health", "/load", "/ping", "/version"})
 
 
 class Api:
@@ -78,306 +56,325 @@ class Api:
         """Take the warmed server."""
         self._world = world
         self._engine = engine
-        self._numbers = itertools.count(1)
-
-    async def serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        """Answer one connection until either side ends it."""
-        try:
-            while True:
-                request = await read_request(reader)
-                if request is None:
-                    break
-                await self._answer(request, reader, writer)
-                if not request.keeps_open:
-                    break
-        except BadRequest as error:
-            refused = json_response({"detail": error.message}, error.status)
-            writer.write(whole(refused, keeps_open=False))
-        except ConnectionError:
-            pass  # the client went away in the middle of an answer
-        finally:
-            writer.close()
-
-    async def _answer(
-        self,
-        request: HttpRequest,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        try:
-            if (request.method, request.path) == ("POST", "/v1/completions"):
-                completion = self._read(request.body)
-                await self._complete(request, completion, reader, writer)
-                return
-            response = self._plain(request)
-        except Refused as refusal:
-            response = refusal.response
-        self._log(request, writer, response.status)
-        writer.write(whole(response, keeps_open=request.keeps_open))
-        await writer.drain()
-
-    def _plain(self, request: HttpRequest) -> Response:
-        method = ROUTES.get(request.path)
-        if method is None:
-            return json_response({"detail": "Not Found"}, HTTPStatus.NOT_FOUND)
-        if method != request.method:
-            return json_response(
-                {"detail": "Method Not Allowed"}, HTTPStatus.METHOD_NOT_ALLOWED
-            )
-        answers = {
+        self._reader = Reader(world.options)
+        self._names = dice(world.options.seed, "requests")
+        self._is_v0 = world.options.point.is_v0
+        self._load = 0
+        self._request_log = RequestLog(world)
+        self._plain: Mapping[str, Callable[[HttpRequest], Response]] = {
+            "/health": self._health,
+            "/ping": self._health,
+            "/load": self._server_load,
             "/metrics": self._metrics,
             "/v1/models": self._models,
             "/version": self._version,
+            "/tokenize": self._tokenize,
+            "/detokenize": self._detokenize,
         }
-        return answers.get(request.path, self._health)()
 
-    def _health(self) -> Response:
+    async def answer(self, request: HttpRequest, connection: Connection) -> None:
+        """Answer one request on its connection."""
+        self._engine.pass_idle()
+        pace = self._world.pace
+        began = pace.present
+        status = await self._world.faults.asked(request.method, request.path)
+        if status is not None:
+            self._send(request, connection, Response(status))
+            return
+        try:
+            self._check(request)
+            if request.path in {_COMPLETIONS, _CHAT}:
+                await self._complete(request, connection)
+            else:
+                response = self._plain[request.path](request)
+                self._send(request, connection, response)
+        except Refused as refusal:
+            response = refusal.response(is_v0=self._is_v0)
+            self._send(request, connection, response)
+        self._count(request, connection, pace.present - began)
+
+    def _check(self, request: HttpRequest) -> None:
+        """Refuse what no route answers, and who has no key.
+
+        Raises:
+            Refused: in the words of the web framework.
+        """
+        keys = self._world.options.api_keys
+        given = request.headers.get("authorization", "")
+        if keys and request.path.startswith("/v1"):
+            scheme, _, key = given.partition(" ")
+            if scheme.lower() != "bearer" or key not in keys:
+                raise _Unrouted(HTTPStatus.UNAUTHORIZED, {"error": "Unauthorized"})
+        methods = ROUTES.get(request.path)
+        if methods is None:
+            raise _Unrouted(HTTPStatus.NOT_FOUND, {"detail": "Not Found"})
+        if request.method not in methods.split(", "):
+            detail = {"detail": "Method Not Allowed"}
+            raise _Unrouted(HTTPStatus.METHOD_NOT_ALLOWED, detail)
+        if request.path in _JSON:
+            self._check_type(request.headers.get("content-type", ""))
+
+    def _check_type(self, given: str) -> None:
+        """Refuse a body that isn't said to be JSON; older releases stumble over it."""
+        if given.partition(";")[0].strip().lower() == "application/json":
+            return
+        if not covers(_STUMBLES, self._world.options.point):
+            raise not_valid(
+                "Unsupported Media Type: Only 'application/json' is allowed"
+            )
+        if given:
+            raise _Unrouted(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _health(self, _request: HttpRequest) -> Response:
         if self._engine.broken:
             return Response(HTTPStatus.SERVICE_UNAVAILABLE)
         return Response()
 
-    def _version(self) -> Response:
+    def _server_load(self, _request: HttpRequest) -> Response:
+        load = self._load if self._world.options.server_load else 0
+        return json_response({"server_load": load})
+
+    def _version(self, _request: HttpRequest) -> Response:
         version = self._world.voice.script.version
         return json_response({"version": version, "simulated": True})
 
-    def _metrics(self) -> Response:
+    def _metrics(self, _request: HttpRequest) -> Response:
         self._engine.gauges()
-        page = exposition(self._engine.tally)
-        return Response(body=page, content_type=_METRICS_TYPE)
+        return Response(body=exposition(self._engine.tally), content_type=_METRICS_TYPE)
 
-    def _models(self) -> Response:
+    def _models(self, _request: HttpRequest) -> Response:
         options = self._world.options
+        created = int(self._world.pace.stamp())
         rows: list[dict[str, object]] = [
             {
                 "id": name,
                 "object": "model",
-                "created": int(self._world.pace.stamp()),
+                "created": created,
                 "owned_by": "vllm",
                 "root": options.given_model,
                 "parent": None,
                 "max_model_len": options.max_model_len,
-                "permission": [],
+                "permission": [_permission(created)],
             }
             for name in options.served_names
         ]
         return json_response({"object": "list", "data": rows})
 
-    def _read(self, body: bytes) -> Completion:
-        try:
-            asked = json.loads(body)
-        except ValueError as error:
-            raise _bad(f"JSON decode error: {error}") from None
-        if not isinstance(asked, dict):
-            raise _bad("The body is no JSON object.")
+    def _tokenize(self, request: HttpRequest) -> Response:
+        fields = Fields.of(request.body)
+        self._reader.model(fields)
         options = self._world.options
-        model = asked.get("model") or options.served_names[0]
-        if model not in options.served_names:
-            raise Refused(
-                HTTPStatus.NOT_FOUND,
-                "NotFoundError",
-                f"The model `{model}` does not exist.",
-            )
-        prompt, count = _prompt(asked.get("prompt"))
-        wanted = asked.get("max_tokens", _DEFAULT_MAX_TOKENS)
-        if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1:
-            raise _bad(f"max_tokens must be at least 1, got {wanted!r}.")
-        if count + wanted > options.max_model_len:
-            raise _bad(
-                f"This model's maximum context length is {options.max_model_len} tokens."
-                f" However, you requested {wanted} output tokens and your prompt contains"
-                f" {count} input tokens, for a total of {count + wanted} tokens."
-            )
-        natural = self._world.times.natural_length(prompt)
-        stops = not asked.get("ignore_eos", False) and natural < wanted
-        stream_options = asked.get("stream_options") or {}
-        return Completion(
-            model=str(model),
-            prompt=prompt,
-            prompt_tokens=count,
-            end_tokens=natural if stops else wanted,
-            reason_at_end="stop" if stops else "length",
-            stream=bool(asked.get("stream", False)),
-            stream_usage=bool(stream_options.get("include_usage", False)),
-        )
+        if fields.get("messages") is not None:
+            pieces = self._reader.conversation(fields).content
+        else:
+            prompt = fields.typed("prompt", str)
+            if prompt is None:
+                raise invalid(
+                    "missing", "prompt", "Field required", sorted(fields.names)
+                )
+            pieces = pieces_of(prompt)
+        size = options.model.vocabulary
+        answer = {
+            "count": len(pieces),
+            "max_model_len": options.max_model_len,
+            "tokens": [token_id(piece, size) for piece in pieces],
+            "token_strs": None,
+        }
+        return json_response(answer)
 
-    async def _complete(
+    def _detokenize(self, request: HttpRequest) -> Response:
+        fields = Fields.of(request.body)
+        self._reader.model(fields)
+        return json_response({"prompt": text_of(fields.token_ids("tokens"))})
+
+    async def _complete(self, request: HttpRequest, connection: Connection) -> None:
+        """Answer a completion or a chat."""
+        is_chat = request.path == _CHAT
+        read = self._reader.chat if is_chat else self._reader.completion
+        question = read(request.body)
+        engine = self._engine
+        if engine.broken:
+            raise dead()
+        if engine.refuses is not None:
+            raise Refused(engine.refuses, HTTPStatus.INTERNAL_SERVER_ERROR)
+        choices = self._choices(question)
+        identity = self._identity(request, question)
+        form = Form(
+            question,
+            choices,
+            {
+                "id": identity,
+                "created": int(self._world.pace.stamp()),
+                "model": question.model,
+            },
+            tells_cached=self._world.options.prompt_tokens_details,
+        )
+        self._load += 1
+        try:
+            if question.stream:
+                await self._stream(request, connection, form, choices, identity)
+            else:
+                await self._whole(request, connection, form, choices, identity)
+        finally:
+            self._load -= 1
+
+    def _choices(self, question: Question) -> list[Choice]:
+        options, times = self._world.options, self._world.times
+        choices: list[Choice] = []
+        for prompt in question.prompts:
+            most = question.most_tokens(
+                prompt, options.max_model_len, is_v0=self._is_v0
+            )
+            key = "" if question.ignore_eos else fingerprint(prompt.content)
+            for number in range(question.n):
+                natural = most
+                if not question.ignore_eos:
+                    natural = times.natural_length(f"{key}/{number}")
+                end = End.of(question, most, natural)
+                choices.append(Choice(len(choices), prompt, end))
+            self._engine.tally.images += prompt.images
+        return choices
+
+    def _identity(self, request: HttpRequest, question: Question) -> str:
+        name = (
+            request.headers.get("x-request-id")
+            or f"{self._names.getrandbits(128):032x}"
+        )
+        return f"{'chatcmpl' if question.is_chat else 'cmpl'}-{name}"
+
+    def _submit(
+        self,
+        connection: Connection,
+        question: Question,
+        choices: list[Choice],
+        identity: str,
+        told: Callable[[Choice, Job, int], None],
+    ) -> list[Job]:
+        """Queue all answers of a question, and end them when the client hangs up."""
+        self._request_log.tell(identity, question)
+        jobs: list[Job] = []
+        for choice in choices:
+            asked = Request(
+                prompt_tokens=len(choice.prompt.content),
+                end_tokens=choice.end.tokens,
+                content=choice.prompt.content,
+                identity=f"{identity}-{choice.index}",
+                siblings=question.n,
+                reason_at_end=choice.end.reason,
+                max_tokens=question.max_tokens or 0,
+            )
+            choice.job = self._engine.submit(asked, functools.partial(told, choice))
+            jobs.append(choice.job)
+        connection.gone = functools.partial(_cancel, self._engine, jobs)
+        return jobs
+
+    async def _whole(
         self,
         request: HttpRequest,
-        completion: Completion,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        connection: Connection,
+        form: Form,
+        choices: list[Choice],
+        identity: str,
     ) -> None:
-        if self._engine.broken:
-            raise Refused(
-                HTTPStatus.INTERNAL_SERVER_ERROR,
-                "InternalServerError",
-                "EngineCore is dead.",
-            )
-        job = self._engine.submit(
-            completion.prompt_tokens,
-            completion.end_tokens,
-            completion.reason_at_end,
-            streams=completion.stream,
-            is_gone=reader.at_eof,
-        )
-        answer = _Answer(
-            f"cmpl-{next(self._numbers):016x}",
-            int(self._world.pace.stamp()),
-            completion,
-        )
-        if completion.stream:
-            self._log(request, writer, HTTPStatus.OK)
-            await self._stream(request, answer, job, writer)
-            return
-        while job.finish_reason is None:
-            await job.news.wait()
-            job.news.clear()
-        if job.finish_reason == "error":
-            raise Refused(
-                HTTPStatus.INTERNAL_SERVER_ERROR,
-                "InternalServerError",
-                "EngineCore is dead.",
-            )
-        self._log(request, writer, HTTPStatus.OK)
-        response = json_response(answer.whole(job))
-        writer.write(whole(response, keeps_open=request.keeps_open))
-        await writer.drain()
+        jobs = self._submit(connection, form.question, choices, identity, _ignore)
+        await asyncio.wait([job.over for job in jobs])
+        if any(job.finish_reason == "error" for job in jobs):
+            raise dead()
+        self._send(request, connection, json_response(form.whole()))
 
     async def _stream(
         self,
         request: HttpRequest,
-        answer: _Answer,
-        job: Job,
-        writer: asyncio.StreamWriter,
+        connection: Connection,
+        form: Form,
+        choices: list[Choice],
+        identity: str,
     ) -> None:
-        headers = {
-            "server": "uvicorn",
-            "content-type": "text/event-stream; charset=utf-8",
-            "transfer-encoding": "chunked",
-            "connection": "keep-alive" if request.keeps_open else "close",
-        }
-        writer.write(head(HTTPStatus.OK, headers))
-        sent = 0
-        while True:
-            await job.news.wait()
-            job.news.clear()
-            over = job.finish_reason is not None
-            events = b"".join(answer.events(sent, job))
-            sent = job.request.generated
-            if events:
-                writer.write(chunk(events))
-            if over:
-                break
-            await writer.drain()
-        writer.write(chunk(answer.last(job)) + chunk(b""))
-        await writer.drain()
+        self._log(request, connection, HTTPStatus.OK)
+        connection.begin_stream()
+        send = connection.send_events
+
+        def told(choice: Choice, _job: Job, _tokens: int) -> None:
+            if events := form.events(choice):
+                send(events)
+
+        jobs = self._submit(connection, form.question, choices, identity, told)
+        await asyncio.wait([job.over for job in jobs])
+        connection.send_events(form.closing())
+        connection.send_events(b"")
+
+    def _send(
+        self, request: HttpRequest, connection: Connection, response: Response
+    ) -> None:
+        self._log(request, connection, response.status)
+        connection.send(response)
 
     def _log(
-        self, request: HttpRequest, writer: asyncio.StreamWriter, status: HTTPStatus
+        self, request: HttpRequest, connection: Connection, status: HTTPStatus
     ) -> None:
-        if not self._world.options.access_log:
+        if self._world.options.access_log:
+            self._world.voice.say(
+                self._world.speakers.front,
+                "access",
+                client=connection.peer,
+                method=request.method,
+                path=request.target,
+                status=f"{status.value} {status.phrase}",
+            )
+
+    def _count(
+        self, request: HttpRequest, connection: Connection, seconds: float
+    ) -> None:
+        if request.path in _UNCOUNTED:
             return
-        peer = writer.get_extra_info("peername") or ("-", 0)
-        self._world.voice.say(
-            self._world.speakers.front,
-            "access",
-            client=f"{peer[0]}:{peer[1]}",
-            method=request.method,
-            path=request.path,
-            status=f"{status.value} {status.phrase}",
+        self._engine.tally.http.count(
+            Served(
+                handler=request.path if request.path in ROUTES else "none",
+                method=request.method,
+                status=connection.status.value,
+                request_bytes=len(request.body),
+                response_bytes=connection.sent_bytes,
+                seconds=seconds,
+            )
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The JSON of one completion."""
+class _Unrouted(Refused):
+    """What the web framework refuses, in its own form: JSON, or the status as a text."""
 
-    identity: str
-    created: int
-    asked: Completion
+    def __init__(
+        self, status: HTTPStatus, body: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__("", status)
+        self._body = body
 
-    def whole(self, job: Job) -> dict[str, object]:
-        """Return the answer in one piece."""
-        made = job.request.generated
-        text = "".join(" " + _WORDS[i % len(_WORDS)] for i in range(made))
-        choice = self._choice(text, job.finish_reason)
-        return self._object([choice]) | {"usage": self._usage(made)}
-
-    def events(self, sent: int, job: Job) -> Iterator[bytes]:
-        """Yield one event for each token after the first ``sent``."""
-        made = job.request.generated
-        ends = job.finish_reason in {"stop", "length"}
-        # All but the last differ in their word only: a stream has thousands of them.
-        before, after = _event(self._object([self._choice("?", None)])).split(b'"?"')
-        for number in range(sent, made - ends):
-            yield before + b'" ' + _WORDS[number % len(_WORDS)].encode() + b'"' + after
-        if ends:
-            text = " " + _WORDS[(made - 1) % len(_WORDS)]
-            yield _event(self._object([self._choice(text, job.finish_reason)]))
-
-    def last(self, job: Job) -> bytes:
-        """Return the events that end a stream."""
-        events = b""
-        if job.finish_reason == "error":
-            dead = (
-                "EngineCore encountered an issue. See stack trace for the root cause."
-            )
-            events += _event(
-                {"error": {"message": dead, "type": "InternalServerError", "code": 500}}
-            )
-        elif job.finish_reason == "abort":
-            events += _event(self._object([self._choice("", "abort")]))
-        if self.asked.stream_usage:
-            usage = self._usage(job.request.generated)
-            events += _event(self._object([]) | {"usage": usage})
-        return events + b"data: [DONE]\n\n"
-
-    def _object(self, choices: list[dict[str, object]]) -> dict[str, object]:
-        return {
-            "id": self.identity,
-            "object": "text_completion",
-            "created": self.created,
-            "model": self.asked.model,
-            "choices": choices,
-        }
-
-    def _choice(self, text: str, reason: str | None) -> dict[str, object]:
-        return {
-            "index": 0,
-            "text": text,
-            "logprobs": None,
-            "finish_reason": reason,
-            "stop_reason": None,
-        }
-
-    def _usage(self, made: int) -> dict[str, int]:
-        asked = self.asked.prompt_tokens
-        return {
-            "prompt_tokens": asked,
-            "completion_tokens": made,
-            "total_tokens": asked + made,
-        }
+    def response(self, *, is_v0: bool) -> Response:
+        """Return the answer, the same in every release."""
+        del is_v0
+        if self._body is None:
+            return Response.of_text(self.status, self.status.phrase)
+        return json_response(self._body, self.status)
 
 
-def _event(content: Mapping[str, object]) -> bytes:
-    return b"data: " + json.dumps(content).encode() + b"\n\n"
+def _ignore(_choice: Choice, _job: Job, _tokens: int) -> None:
+    """Wait for the whole answer."""
 
 
-def _bad(message: str) -> Refused:
-    return Refused(HTTPStatus.BAD_REQUEST, "BadRequestError", message)
+def _cancel(engine: Engine, jobs: list[Job]) -> None:
+    for job in jobs:
+        engine.cancel(job)
 
 
-def _prompt(given: object) -> tuple[str, int]:
-    """Return the prompt as text and its length in tokens.
-
-    A list of token ids has its own length; a text counts its words.
-    """
-    if isinstance(given, list) and len(given) == 1 and not isinstance(given[0], int):
-        given = given[0]  # a batch of one
-    if isinstance(given, str) and given:
-        return given, max(1, len(given.split()))
-    if isinstance(given, list) and given and all(isinstance(t, int) for t in given):
-        return " ".join(map(str, given)), len(given)
-    raise _bad("The prompt must be a text or a list of token ids, one per request.")
+def _permission(created: int) -> dict[str, object]:
+    granted = ("allow_sampling", "allow_logprobs", "allow_view")
+    denied = ("allow_create_engine", "allow_search_indices", "allow_fine_tuning")
+    return {
+        "id": f"modelperm-{created:032x}",
+        "object": "model_permission",
+        "created": created,
+        **dict.fromkeys(granted, True),
+        **dict.fromkeys(denied, False),
+        "organization": "*",
+        "group": None,
+        "is_blocking": False,
+    }

@@ -1,35 +1,60 @@
 """Continuous batching: which requests run in the next step, and who has to wait.
 
-The rules are vLLM's V1 scheduler in short.  Running requests come first, one new token
-each; waiting prompts fill what is left of the token budget, in chunks.  Every request holds
-whole KV blocks; when none is free, the newest running request gives all of its blocks back
-and starts over later (a *preemption*).  Nothing here knows the time.
+The rules are those of vLLM's V1 scheduler.  Running requests come first, one new token
+each; waiting prompts fill what is left of the token budget, in chunks unless that is
+switched off.  A prompt that begins like an earlier one takes the blocks of that beginning
+from the prefix cache.  When no block is free, the newest running request gives all of its
+blocks back and starts over later (a *preemption*).  Nothing here knows the time.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from hpuwatch.sim.serve.blocks import BlockPool
+from hpuwatch.sim.serve.tokens import WORDS, Piece
+
+_RECENT_REQUESTS = 1000  # vLLM's hit rate is that of the most recent ones
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One completion on its way.
+    """One sequence on its way.
 
     Attributes:
         prompt_tokens: length of the prompt.
         end_tokens: tokens after which it is complete.
+        content: the prompt's tokens; empty where the prefix cache shall not know it.
+        identity: its name in log lines.
+        siblings: sequences that were asked for together, itself among them.
+        reason_at_end: why it ends once it is complete.
+        max_tokens: most tokens that the client wanted, 0 where it set no limit.
         computed: tokens whose keys and values lie in the cache.
         generated: tokens made so far.
-        blocks: KV blocks held.
+        cached: tokens that the prefix cache had when it was first admitted.
+        blocks: ids of the KV blocks held, in the order of its tokens.
+        hashes: chained hashes of its full blocks, as far as they were needed.
     """
 
     prompt_tokens: int
     end_tokens: int
+    content: Sequence[Piece] = ()
+    identity: str = ""
+    siblings: int = 1
+    reason_at_end: str = "length"
+    max_tokens: int = 0
     computed: int = 0
     generated: int = 0
-    blocks: int = 0
-    preemptions: int = 0
+    cached: int | None = None
+    blocks: list[int] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens known so far: the prompt and what was generated."""
+        return self.prompt_tokens + self.generated
 
     @property
     def ahead(self) -> int:
@@ -40,6 +65,20 @@ class Request:
     def is_complete(self) -> bool:
         """Tell whether all its tokens are made."""
         return self.generated >= self.end_tokens
+
+    def hash_blocks(self, count: int, block_size: int) -> list[int]:
+        """Return the hashes of its first ``count`` blocks, which must be full."""
+        while len(self.hashes) < count:
+            begin = len(self.hashes) * block_size
+            piece = tuple(self.content[begin : begin + block_size])
+            if len(piece) < block_size:
+                said = range(begin + len(piece), begin + block_size)
+                piece += tuple(
+                    WORDS[(place - self.prompt_tokens) % len(WORDS)] for place in said
+                )
+            before = self.hashes[-1] if self.hashes else 0
+            self.hashes.append(hash((before, piece)))
+        return self.hashes[:count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +95,65 @@ class Plan:
     decodes: tuple[Request, ...] = ()
     steps: int = 1
 
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing can run."""
+        return not self.prefills and not self.decodes
 
-@dataclass(slots=True)
-class Scheduler:
-    """The queues and the KV blocks of one engine."""
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a step.
+
+    Attributes:
+        chunked_prefill: a prompt may be computed in several steps.
+        whole_prompts: a prompt is admitted only when all of it fits, not its first chunk.
+        long_prefill_tokens: most tokens of one prompt in a step, 0 for no such limit.
+        max_num_prefill_seqs: V0: most prompts in a step, None for no such limit.
+        padding_aware: V0: the token budget counts prompts as long as the longest.
+    """
 
     max_num_seqs: int
     max_num_batched_tokens: int
-    num_blocks: int
-    block_size: int
+    chunked_prefill: bool = True
+    whole_prompts: bool = False
+    long_prefill_tokens: int = 0
+    max_num_prefill_seqs: int | None = None
+    padding_aware: bool = False
+
+
+class PrefixHits:
+    """How often the prefix cache had what was asked for, in tokens."""
+
+    def __init__(self) -> None:
+        """Start counting."""
+        self.queries = 0
+        self.hits = 0
+        self._recent: deque[tuple[int, int]] = deque(maxlen=_RECENT_REQUESTS)
+
+    def count(self, queried: int, hit: int) -> None:
+        """Count one request."""
+        self.queries += queried
+        self.hits += hit
+        self._recent.append((queried, hit))
+
+    @property
+    def recent_rate(self) -> float:
+        """Share of the tokens of recent requests that were there, 0 to 1."""
+        queried = sum(queried for queried, _ in self._recent)
+        return sum(hit for _, hit in self._recent) / queried if queried else 0.0
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """The queues of one engine."""
+
+    limits: Limits
+    pool: BlockPool
     waiting: deque[Request] = field(default_factory=deque)
     running: list[Request] = field(default_factory=list)
-    used_blocks: int = 0
     preemptions: int = 0
+    prefix: PrefixHits = field(default_factory=PrefixHits)
 
     @property
     def has_work(self) -> bool:
@@ -78,7 +163,7 @@ class Scheduler:
     @property
     def usage(self) -> float:
         """Share of the KV blocks in use, 0 to 1."""
-        return self.used_blocks / self.num_blocks
+        return self.pool.used / self.pool.count
 
     def add(self, request: Request) -> None:
         """Queue a new request."""
@@ -99,13 +184,10 @@ class Scheduler:
         as many as pass before a request completes or needs another block.
         """
         before = self.preemptions
-        budget, prefills, decodes = self._plan_running()
-        preempted = self.preemptions > before
-        if not preempted:
-            prefills += self._admit(budget)
+        prefills, decodes = self._choose()
         steps = 1
         # After a preemption the very next step may admit somebody again.
-        if decodes and not prefills and not preempted:
+        if decodes and not prefills and self.preemptions == before:
             steps = min(most_steps, *(self._room(request) for request in decodes))
         return Plan(tuple(prefills), tuple(decodes), max(1, steps))
 
@@ -117,24 +199,34 @@ class Scheduler:
             if request.ahead == 0:
                 request.generated += 1
                 made.append((request, 1))
+        steps, caches = plan.steps, self.pool.caches
         for request in plan.decodes:
-            request.computed += plan.steps
-            request.generated += plan.steps
-            made.append((request, plan.steps))
+            request.computed += steps
+            request.generated += steps
+            made.append((request, steps))
+            if caches and request.computed % self.pool.block_size == 0:
+                self._remember(request, request.computed)
         for request, _ in made:
             if request.is_complete:
                 self.drop(request)
         return made
 
+    def _choose(self) -> tuple[list[tuple[Request, int]], list[Request]]:
+        before = self.preemptions
+        budget, prefills, decodes = self._plan_running()
+        if self.preemptions == before:
+            prefills += self._admit(budget)
+        return prefills, decodes
+
     def _plan_running(self) -> tuple[int, list[tuple[Request, int]], list[Request]]:
-        budget = self.max_num_batched_tokens
+        budget = self.limits.max_num_batched_tokens
         prefills: list[tuple[Request, int]] = []
         decodes: list[Request] = []
         index = 0
         while index < len(self.running) and budget > 0:
             request = self.running[index]
             ahead = request.ahead
-            tokens = min(ahead, budget)
+            tokens = min(self._at_once(ahead), budget)
             if not self._make_room(request, tokens):
                 break
             index += 1
@@ -147,10 +239,16 @@ class Scheduler:
 
     def _admit(self, budget: int) -> list[tuple[Request, int]]:
         admitted: list[tuple[Request, int]] = []
-        while self.waiting and budget > 0 and len(self.running) < self.max_num_seqs:
+        limits = self.limits
+        while self.waiting and budget > 0 and len(self.running) < limits.max_num_seqs:
             request = self.waiting[0]
-            tokens = min(request.ahead, budget)
-            if not self._take(request, tokens):
+            found = self._cached_blocks(request)
+            cached = len(found) * self.pool.block_size
+            tokens = self._at_once(request.tokens - cached)
+            if tokens > budget and not limits.chunked_prefill:
+                break
+            tokens = min(tokens, budget)
+            if not self._begin(request, found, tokens):
                 break
             self.waiting.popleft()
             self.running.append(request)
@@ -158,34 +256,88 @@ class Scheduler:
             budget -= tokens
         return admitted
 
+    def _at_once(self, tokens: int) -> int:
+        most = self.limits.long_prefill_tokens
+        return min(tokens, most) if most else tokens
+
+    def _cached_blocks(self, request: Request) -> list[int]:
+        """Return the blocks of its beginning that the prefix cache has.
+
+        One token at least is computed, or nothing could be sampled.
+        """
+        pool = self.pool
+        if not pool.caches or not request.content:
+            return []
+        full = (request.tokens - 1) // pool.block_size
+        return pool.known(request.hash_blocks(full, pool.block_size))
+
+    def _begin(self, request: Request, found: Sequence[int], tokens: int) -> bool:
+        """Give a waiting request its first blocks; False where there are too few."""
+        pool = self.pool
+        cached = len(found) * pool.block_size
+        needed = -(-(cached + tokens) // pool.block_size) - len(found)
+        whole = -(-request.tokens // pool.block_size) - len(found)
+        wanted = whole if self.limits.whole_prompts else needed
+        if wanted + pool.dormant(found) > pool.free:
+            return False
+        pool.share(found)
+        request.blocks = [*found, *pool.take(needed)]
+        request.computed = cached
+        if request.cached is None:
+            request.cached = cached
+            if pool.caches:
+                self.prefix.count(request.tokens, cached)
+        self._remember(request, cached + tokens)
+        return True
+
     def _make_room(self, request: Request, tokens: int) -> bool:
         """Take blocks, preempting the newest; False when ``request`` itself had to go."""
-        if request.computed + tokens <= request.blocks * self.block_size:
-            return True
-        while not self._take(request, tokens):
-            newest = self.running.pop()
-            self._free(newest)
-            newest.computed = 0
-            newest.preemptions += 1
-            self.preemptions += 1
-            self.waiting.appendleft(newest)
+        while not self._grow(request, tokens):
+            newest = self.running[-1]
+            self._preempt(newest)
             if newest is request:
                 return False
         return True
 
-    def _take(self, request: Request, tokens: int) -> bool:
-        needed = -(-(request.computed + tokens) // self.block_size) - request.blocks
-        if needed > self.num_blocks - self.used_blocks:
-            return False
-        request.blocks += max(0, needed)
-        self.used_blocks += max(0, needed)
+    def _preempt(self, request: Request) -> None:
+        """Take all blocks from a running request."""
+        self._start_over(request)
+
+    def _start_over(self, request: Request) -> None:
+        """Let a running request wait for room and begin anew then."""
+        self.running.remove(request)
+        self._free(request)
+        request.computed = 0
+        self.preemptions += 1
+        self.waiting.appendleft(request)
+
+    def _grow(self, request: Request, tokens: int) -> bool:
+        """Take the blocks for more tokens; False where there are too few."""
+        end = request.computed + tokens
+        needed = -(-end // self.pool.block_size) - len(request.blocks)
+        if needed > 0:
+            if needed > self.pool.free:
+                return False
+            request.blocks += self.pool.take(needed)
+        if tokens > 1:
+            self._remember(request, end)
         return True
 
+    def _remember(self, request: Request, computed: int) -> None:
+        """Make the full blocks among the first ``computed`` tokens findable."""
+        pool = self.pool
+        if not pool.caches or not request.content:
+            return
+        full = min(computed // pool.block_size, len(request.blocks))
+        hashes = request.hash_blocks(full, pool.block_size)
+        for block, key in zip(request.blocks, hashes, strict=False):
+            pool.remember(block, key)
+
     def _free(self, request: Request) -> None:
-        self.used_blocks -= request.blocks
-        request.blocks = 0
+        self.pool.give_back(request.blocks)
+        request.blocks = []
 
     def _room(self, request: Request) -> int:
         """Return the decode steps before ``request`` completes or needs a block."""
-        in_block = request.blocks * self.block_size - request.computed
+        in_block = len(request.blocks) * self.pool.block_size - request.computed
         return min(request.end_tokens - request.generated, in_block)

@@ -1,1 +1,1 @@
-"""What the simulated server prints: lines of each release, headers, prefixes, bars, ends."""
+"""What the simulated server prints: lines of each release, headers, prefixes, bars."""

@@ -49,6 +49,11 @@ class Bar:
             latest if older is None else _SMOOTHING * latest + (1 - _SMOOTHING) * older
         )
 
+    def settle(self) -> None:
+        """End it: what is drawn last has the rate over all of the time."""
+        if self.done:
+            self._seconds_each = self.elapsed / self.done
+
     def fields(self) -> dict[str, object]:
         """Return the values of a bar's template, as they stand now."""
         share = self.done / self.total if self.total else 1.0
