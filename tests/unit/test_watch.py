@@ -247,7 +247,7 @@ def test_last_words_on_a_reserve_that_took_the_kv_cache() -> None:
     told = ending(watch, ExitRecord(1, None, asked=False, ended_at=1.0))
     assert told.sentence.endswith(
         ": one request of 131,072 tokens (--max-model-len) needs 16 GiB of KV cache, "
-        "7.184 GiB are there: the graph reserve takes 64.8 GiB of the 72 GiB usable "
+        "7.18 GiB are there: the graph reserve takes 64.8 GiB of the 72 GiB usable "
         "(VLLM_GRAPH_RESERVED_MEM=0.9)"
     )
     assert told.next_step.startswith("Lower VLLM_GRAPH_RESERVED_MEM to 0.10 first")
