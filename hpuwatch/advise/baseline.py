@@ -24,6 +24,7 @@ from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.basis import Basis, Device, Lists, Printed
 from hpuwatch.gaudi.buckets import DECODE, PROMPT, Bucket
 from hpuwatch.gaudi.estimate import exactly
+from hpuwatch.gaudi.filestrategy import as_file
 from hpuwatch.gaudi.graphlaw import fit
 from hpuwatch.gaudi.graphseen import Observation
 from hpuwatch.gaudi.lookup import prepare
@@ -193,7 +194,7 @@ def plan_of(start: Start, known: Configured) -> Plan:
         env["VLLM_SKIP_WARMUP"] = "true"
     shapes, lists = known.flags, printed_lists(start)
     if known.bucket_file is not None and {PROMPT, DECODE} <= lists.keys():
-        shapes = replace(shapes, bucket_file=_as_file(lists))
+        shapes = replace(shapes, bucket_file=as_file(*lists.values()))
     assumed = "max_num_batched_tokens" in known.assumed
     plan = Plan(
         release_text(start.server) or known.release.name,
@@ -218,11 +219,6 @@ def _without_stand_ins(plan: Plan) -> Plan:
         except ConfigError:
             continue  # the variables alone would stop the server: keep what was printed
     return plan
-
-
-def _as_file(lists: Lists) -> str:
-    """Return printed lists as the text of a bucket file, which gives them again."""
-    return "\n".join(str(tuple(each)) for listed in lists.values() for each in listed)
 
 
 def _device(start: Start) -> Device | None:

@@ -6,6 +6,8 @@ prompt buckets.  The filters of the other strategies apply too; their ranges don
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hpuwatch.gaudi import plugin
 from hpuwatch.gaudi.bucketlines import file_lines
 from hpuwatch.gaudi.grammar import PluginDialect
@@ -57,3 +59,8 @@ def read_file(text: str, d: PluginDialect) -> list[Bucket]:
     if open_end is not None:
         raise open_end
     return buckets
+
+
+def as_file(*lists: Iterable[Bucket]) -> str:
+    """Return lists as the text of a bucket file, which gives them again."""
+    return "\n".join(str(tuple(each)) for listed in lists for each in listed)

@@ -157,7 +157,8 @@ def record_of(
         memory=report.memory,
         kv=report.kv,
         graphs=report.graphs,
-        warmup=report.warmup.model_copy(update=_without_steps(report.warmup)),
+        # What only pictures need may be long.
+        warmup=report.warmup.model_copy(update={"steps": {}, "pace": {}}),
         traffic=report.traffic,
         faults=tuple(report.faults),
         settings=settings,
@@ -170,12 +171,6 @@ def record_of(
         plan=_plan(start),
         lesson=_lesson(start),
     )
-
-
-def _without_steps(warmup: WarmupPart) -> dict[str, object]:
-    """Return what empties the parts that only pictures need: they may be long."""
-    drawn = {"steps", "pace"} & set(type(warmup).model_fields)
-    return {name: {} for name in drawn}
 
 
 def proof_of(start: Start) -> dict[str, str]:

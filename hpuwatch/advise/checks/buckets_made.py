@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from hpuwatch.errors import ConfigError
 from hpuwatch.gaudi.dialects import dialect_of
+from hpuwatch.gaudi.filestrategy import as_file
 from hpuwatch.gaudi.grammar import PairDialect
 from hpuwatch.gaudi.lookup import Prepared
-from hpuwatch.gaudi.model import DECODE, PROMPT, Bucket, BucketSettings
+from hpuwatch.gaudi.model import DECODE, PROMPT, BucketSettings
 from hpuwatch.gaudi.resolve import resolve
 from hpuwatch.state.configured import configured, printed_lists
 from hpuwatch.state.model import Start
@@ -78,8 +79,3 @@ def speculates(start: Start) -> bool:
     said = [server.engine.line] if server.engine else []
     said += [server.arguments] if server.arguments else []
     return any(_DRAFTS.search(line.text) for line in said)
-
-
-def as_file(*lists: tuple[Bucket, ...]) -> str:
-    """Return printed lists as the text of a bucket file, which gives them again."""
-    return "\n".join(str(tuple(each)) for listed in lists for each in listed)

@@ -15,7 +15,6 @@ from math import ceil, floor
 from hpuwatch.advise.baseline import Baseline
 from hpuwatch.advise.bucketing import Ranges, ranges_of
 from hpuwatch.advise.causes import code_of, root_fault
-from hpuwatch.advise.checks.buckets_made import as_file
 from hpuwatch.advise.checks.memory_peak import ran_out
 from hpuwatch.advise.checks.memory_phases import is_thin, roomy_share
 from hpuwatch.advise.checks.warmup_time import ready_after as seen_ready_after
@@ -31,6 +30,7 @@ from hpuwatch.advise.plan.reserve import (
 )
 from hpuwatch.gaudi.buckets import Bucket
 from hpuwatch.gaudi.caution import ready_after
+from hpuwatch.gaudi.filestrategy import as_file
 from hpuwatch.gaudi.knobs import KNOBS
 from hpuwatch.gaudi.planning import (
     READY_TIMEOUT,
